@@ -1,0 +1,1 @@
+//! Address space, bump allocation, life cycle.

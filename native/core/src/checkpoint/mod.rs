@@ -1,0 +1,1 @@
+//! Headers and indexes of safetensors checkpoints.

@@ -1,0 +1,1 @@
+//! SHA-256 of memory and files.

@@ -1,0 +1,1 @@
+//! Moving bytes from files into memory.

@@ -1,0 +1,8 @@
+//! Memory, arena, checkpoint headers and byte movement. No Node in here: everything is tested with `cargo test`.
+
+pub mod arena;
+pub mod checkpoint;
+pub mod digest;
+pub mod error;
+pub mod io;
+pub mod vmm;

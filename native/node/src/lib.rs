@@ -1,0 +1,8 @@
+//! Node-API binding: the only crate that sees JavaScript. Thin: converts columns, threads and errors, decides nothing.
+
+mod arena;
+mod checkpoint;
+mod digest;
+mod failure;
+mod support;
+mod transfer;

@@ -1,0 +1,1 @@
+//! Binding of `mx_core::transfer`.

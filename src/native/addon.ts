@@ -1,0 +1,200 @@
+/**
+ * The interface of the native addon: the one place where its shape is written down. `native/node` implements it, `load.ts` checks it.
+ *
+ * Conventions: columns are parallel typed arrays, one entry per item. Byte counts and file offsets are safe integers in a Float64Array,
+ * addresses are in a BigUint64Array. A failing call throws, or rejects with, an error whose message is the JSON of a {@link NativeFailure};
+ * `failure.ts` turns it into the error classes of `errors.ts`. Whatever reads files or hashes runs on threads of the addon, never on
+ * libuv's pool. Objects of the addon belong to the JavaScript thread that made them.
+ */
+
+/** What a native error carries across the boundary, as JSON. `facts` become fields of the JavaScript error. */
+export interface NativeFailure {
+  readonly code: string;
+  readonly message: string;
+  readonly facts: Readonly<Record<string, string | number>>;
+}
+
+/** A parsed and validated `*.safetensors.index.json`: the files it names, in order of first mention, untrusted. Holds its weight map natively. */
+export interface NativeIndex {
+  readonly files: string[];
+  readonly tensorCount: number;
+}
+
+/** One entry per shard, in the order of the paths given to {@link Addon.openShards}. */
+export interface ShardColumns {
+  /** File size in bytes. */
+  readonly size: Float64Array;
+  /** File offset of the first data byte (8 + header length). */
+  readonly dataStart: Float64Array;
+  /** Identity of the file at the time its header was read; a transfer compares it. */
+  readonly dev: BigUint64Array;
+  readonly ino: BigUint64Array;
+  readonly mtimeNs: BigInt64Array;
+  /** Alignment in bytes that direct I/O needs for file offsets and for memory (statx STATX_DIOALIGN); 0 where the kernel does not say. */
+  readonly dioOffsetAlign: Uint32Array;
+  readonly dioMemAlign: Uint32Array;
+}
+
+/** One entry per tensor, sorted by (shard, file offset, position in the header). */
+export interface TensorColumns {
+  readonly count: number;
+  /** UTF-8 of all names, one after the other; `nameEnd[i]` is the end of name i in bytes. */
+  readonly nameBytes: Uint8Array;
+  readonly nameEnd: Float64Array;
+  /** True when every name is ASCII: then byte offsets are string offsets. */
+  readonly namesAscii: boolean;
+  /** Index into the dtype table of `checkpoint/dtype.ts`. */
+  readonly dtype: Uint8Array;
+  readonly shard: Uint32Array;
+  /** Absolute file offset of the tensor's first byte. */
+  readonly offset: Float64Array;
+  readonly length: Float64Array;
+  /** `dims[dimEnd[i - 1] .. dimEnd[i]]` is the shape of tensor i. */
+  readonly dimEnd: Uint32Array;
+  readonly dims: Float64Array;
+}
+
+/** Headers of all shards, validated whole and, where an index was given, held against it. */
+export interface NativeHeaders {
+  shardColumns(): ShardColumns;
+  /** Copies the columns out; call once. */
+  tensorColumns(): TensorColumns;
+  /** Row of the tensor of that name, or -1. */
+  find(name: string): number;
+  /** `[key, value, key, value, ...]` of one shard's `__metadata__`. */
+  metadata(shard: number): string[];
+}
+
+/** Counters of an arena, read at one call: `[usedBytes, mappedBytes, liveAllocationCount, closed (0 or 1), pins]`. */
+export type ArenaStats = BigUint64Array;
+
+/**
+ * The arena's hot path: bump pointer, records, pins, life cycle. Over the native host backend `malloc` and `free` map memory themselves;
+ * over a backend written in TypeScript, `claim`/`commit`/`abandon` and `take`/`finishTake`/`putBack` frame the backend's own calls.
+ */
+export interface NativeArena {
+  readonly base: bigint;
+  readonly totalBytes: number;
+  readonly granularity: number;
+  stats(): ArenaStats;
+  /** Host backend only: claims, maps, records. Returns the address. */
+  malloc(bytes: number): bigint;
+  /** Host backend only: unmaps. False when the address is unknown. ERR_ARENA_BUSY while a transfer or a view-less pin holds it. */
+  free(address: bigint): boolean;
+  /** Claims rounded-up address space; the caller maps it and then calls `commit`, or `abandon` when its backend failed. */
+  claim(bytes: number): bigint;
+  commit(address: bigint, bytes: number, handle: bigint): void;
+  abandon(): void;
+  /** Takes a live record out: `[bytes, handle]`, or null when the address is unknown. */
+  take(address: bigint): BigUint64Array | null;
+  /** Ends what `take` began. */
+  finishTake(): void;
+  /** First half of close: refuses new work, waits for native calls in flight. Null when closed before, else `[address, bytes, handle, ...]` of what is live. Host backend: everything is unmapped and released, the list is empty. ERR_ARENA_BUSY while pinned; the arena then stays open. */
+  close(): BigUint64Array | null;
+  /** Bytes of one live allocation that holds the whole of `[address, address + length)`, or -1. */
+  allocationBytes(address: bigint, length: number): number;
+  /** An ArrayBuffer over live memory, without copy. It keeps the arena's memory alive until it is collected or detached. Host memory only. */
+  view(address: bigint, length: number): ArrayBuffer;
+  /** Bytes in huge pages now within `[address, address + length)`, or -1 where the kernel does not say. */
+  hugePageBytes(address: bigint, length: number): number;
+}
+
+/** Files of a transfer, one entry per file: path and the identity that the plan was made from. */
+export interface TransferFiles {
+  readonly paths: string[];
+  readonly size: Float64Array;
+  readonly dev: BigUint64Array;
+  readonly ino: BigUint64Array;
+  readonly mtimeNs: BigInt64Array;
+  readonly dioOffsetAlign: Uint32Array;
+  readonly dioMemAlign: Uint32Array;
+}
+
+/** What to read, one entry per piece, sorted by (file, offset), pieces of a file not overlapping. */
+export interface TransferPieces {
+  readonly file: Uint32Array;
+  readonly offset: Float64Array;
+  readonly length: Float64Array;
+  readonly address: BigUint64Array;
+}
+
+export interface TransferSettings {
+  /** 0 pread, 1 io_uring, 2 auto. */
+  readonly driver: 0 | 1 | 2;
+  /** Reading threads. */
+  readonly threads: number;
+  /** Longest single read in bytes, buffered and direct. */
+  readonly bufferedBlockBytes: number;
+  readonly directBlockBytes: number;
+  /** Direct reads in flight. */
+  readonly queueDepth: number;
+  /** For tests: `[kind, nth, value, ...]` — 0 the nth read fails with errno value, 1 it comes short by value bytes, 2 it stalls for value ms. */
+  readonly faults?: Float64Array;
+}
+
+/** One entry per file of what a transfer did. */
+export interface TransferSummary {
+  readonly bufferedBytes: Float64Array;
+  /** Of `bufferedBytes`, those found in the page cache beforehand; -1 where nobody asked. */
+  readonly cachedBytes: Float64Array;
+  readonly directBytes: Float64Array;
+  /** Why a file was not read the way `auto` prefers; empty where it was. */
+  readonly fallback: string[];
+  readonly reads: number;
+  readonly threads: number;
+}
+
+/** A transfer in flight. It pins its allocations in the arena until it has settled. */
+export interface NativeTransfer {
+  /** Bytes in place so far. */
+  progressBytes(): number;
+  /** Starts no further reads. The `done` callback comes no later than now; `settled` when the last read has returned. */
+  abort(): void;
+}
+
+/** What the io_uring and direct I/O checks of the probe found: errno name, or empty when it works. */
+export interface IoSupport {
+  readonly ioUring: string;
+  readonly directIo: string;
+  readonly dioOffsetAlign: number;
+  readonly dioMemAlign: number;
+}
+
+export interface Addon {
+  version(): string;
+  /** Parses and validates an index file on a native thread. */
+  readIndex(path: string): Promise<NativeIndex>;
+  /**
+   * Opens, reads, validates all headers in parallel on native threads. `index` and `shardOfFile` (row of `paths` for each of the index's
+   * files) restrict the tensors to what the index assigns to each shard. `labels` are the names used in errors, one per path.
+   */
+  openShards(paths: string[], labels: string[], index: NativeIndex | null, shardOfFile: Uint32Array, threads: number): Promise<NativeHeaders>;
+
+  /** An arena over the native host backend. ERR_ARENA_RESERVE_REFUSED when the address space cannot be had. */
+  createHostArena(totalBytes: number): NativeArena;
+  /** An arena over `[base, base + totalBytes)` of a backend that JavaScript drives. `hostMemory`: the bytes can be touched by this process. */
+  createExternalArena(base: bigint, totalBytes: number, granularity: number, hostMemory: boolean): NativeArena;
+  detach(buffer: ArrayBuffer): void;
+
+  /** Starts reading into `arena`. `done(failureJson | null, summary | null)` comes exactly once, `settled()` once after nothing is in flight any more. */
+  startTransfer(
+    arena: NativeArena,
+    files: TransferFiles,
+    pieces: TransferPieces,
+    settings: TransferSettings,
+    done: (failure: string | null, summary: TransferSummary | null) => void,
+    settled: () => void,
+  ): NativeTransfer;
+  /** Maps whole files privately over an allocation of a host arena: one piece per file, address congruent to offset modulo the page size. */
+  mapFiles(arena: NativeArena, files: TransferFiles, pieces: TransferPieces): void;
+
+  /** SHA-256 of memory ranges, 32 bytes each, on `threads` native threads. The arena is pinned meanwhile. */
+  digestMemory(arena: NativeArena, address: BigUint64Array, length: Float64Array, threads: number): Promise<Uint8Array>;
+  /** SHA-256 of whole files, 32 bytes each. */
+  digestFiles(paths: string[], threads: number): Promise<Uint8Array>;
+
+  pageBytes(): number;
+  /** Processors this process may use: affinity and cgroup quota counted in. */
+  availableParallelism(): number;
+  ioSupport(path: string): IoSupport;
+}
