@@ -57,6 +57,11 @@ export const errorCodes = {
     cause: "The index names a shard that is not there, usually an incomplete download.",
     remedy: "Download the missing shard.",
   },
+  ERR_CHECKPOINT_NOT_REGULAR: {
+    exit: 66,
+    cause: "A folder, a named pipe or a device stands where a file of the checkpoint should be.",
+    remedy: "Give a safetensors file, an index, or the folder that holds them.",
+  },
   ERR_CHECKPOINT_FILE_TOO_SMALL: {
     exit: 65,
     cause: "The file is empty or shorter than the 8 bytes of the header length.",
@@ -181,6 +186,11 @@ export const errorCodes = {
     exit: 64,
     cause: "An arena was made without a backend, or with an object that does not implement VmmBackend.",
     remedy: "Pass `hostBackend()`, or your own backend.",
+  },
+  ERR_ARENA_BACKEND_RESULT: {
+    exit: 70,
+    cause: "A backend returned something that the contract of VmmBackend does not allow, such as a handle that is no bigint.",
+    remedy: "The backend is at fault.",
   },
   ERR_ARENA_GRANULARITY: {
     exit: 69,

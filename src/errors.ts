@@ -89,15 +89,3 @@ export function errorOf(code: ErrorCode, message: string, options?: ModelExpress
   const Class = classByPrefix.find(([prefix]) => code.startsWith(prefix))?.[1] ?? ModelExpressError;
   return new Class(code, message, options);
 }
-
-/**
- * Gives a rejection the promise that tells when its reads are over. The reason of an `AbortSignal` belongs to the caller and may serve several
- * loads, so promises add up; a primitive or frozen reason stays as it is.
- */
-export function withSettled(reason: unknown, settled: Promise<void>): unknown {
-  if (typeof reason !== "object" || reason === null || !Object.isExtensible(reason)) return reason;
-  const earlier = (reason as { settled?: unknown }).settled;
-  const value = earlier instanceof Promise ? Promise.all([earlier, settled]).then(() => undefined) : settled;
-  Object.defineProperty(reason, "settled", { value, configurable: true, enumerable: false });
-  return reason;
-}

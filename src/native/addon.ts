@@ -57,7 +57,7 @@ export interface TensorColumns {
 /** Headers of all shards, validated whole and, where an index was given, held against it. */
 export interface NativeHeaders {
   shardColumns(): ShardColumns;
-  /** Copies the columns out; call once. */
+  /** Hands the columns over; a second call throws. */
   tensorColumns(): TensorColumns;
   /** Row of the tensor of that name, or -1. */
   find(name: string): number;
@@ -66,37 +66,60 @@ export interface NativeHeaders {
 }
 
 /** Counters of an arena, read at one call: `[usedBytes, mappedBytes, liveAllocationCount, closed (0 or 1), pins]`. */
-export type ArenaStats = BigUint64Array;
+export type ArenaStats = readonly number[];
 
-/**
- * The arena's hot path: bump pointer, records, pins, life cycle. Over the native host backend `malloc` and `free` map memory themselves;
- * over a backend written in TypeScript, `claim`/`commit`/`abandon` and `take`/`finishTake`/`putBack` frame the backend's own calls.
- */
+/** The arena's hot path and its life cycle. */
 export interface NativeArena {
   readonly base: bigint;
   readonly totalBytes: number;
   readonly granularity: number;
   stats(): ArenaStats;
+  /** The calls that frame a backend written in JavaScript; makes new functions at each call. */
+  frame(): ArenaFrame;
   /** Host backend only: claims, maps, records. Returns the address. */
   malloc(bytes: number): bigint;
-  /** Host backend only: unmaps. False when the address is unknown. ERR_ARENA_BUSY while a transfer or a view-less pin holds it. */
-  free(address: bigint): boolean;
-  /** Claims rounded-up address space; the caller maps it and then calls `commit`, or `abandon` when its backend failed. */
-  claim(bytes: number): bigint;
-  commit(address: bigint, bytes: number, handle: bigint): void;
-  abandon(): void;
-  /** Takes a live record out: `[bytes, handle]`, or null when the address is unknown. */
-  take(address: bigint): BigUint64Array | null;
-  /** Ends what `take` began. */
-  finishTake(): void;
-  /** First half of close: refuses new work, waits for native calls in flight. Null when closed before, else `[address, bytes, handle, ...]` of what is live. Host backend: everything is unmapped and released, the list is empty. ERR_ARENA_BUSY while pinned; the arena then stays open. */
-  close(): BigUint64Array | null;
-  /** Bytes of one live allocation that holds the whole of `[address, address + length)`, or -1. */
-  allocationBytes(address: bigint, length: number): number;
-  /** An ArrayBuffer over live memory, without copy. It keeps the arena's memory alive until it is collected or detached. Host memory only. */
+  /** Host backend only: takes a live record out; false when the address is unknown. ERR_ARENA_BUSY while a transfer pins it. `giveBack` must follow. */
+  take(address: bigint): boolean;
+  /** Host backend only: gives the memory of what was taken back. */
+  giveBack(): void;
+  /**
+   * First half of close: refuses new work, waits for native calls in flight. Null when closed before, else `[address, bytes, handle, ...]` of
+   * what is live. ERR_ARENA_BUSY while anything is pinned; the arena then stays open.
+   */
+  beginClose(): BigUint64Array | null;
+  /** Host backend only, must follow `beginClose`: gives memory and reserve back. The {@link NativeFailure}s as JSON, in order. */
+  finishClose(): string[];
+  /** Start of the live allocation that holds the whole of `[address, address + length)`, or null. */
+  allocationOf(address: bigint, length: number): bigint | null;
+  /** An ArrayBuffer over live memory, without copy, of at least one byte. It keeps the native arena until it is collected or detached. Host memory only. */
   view(address: bigint, length: number): ArrayBuffer;
   /** Bytes in huge pages now within `[address, address + length)`, or -1 where the kernel does not say. */
   hugePageBytes(address: bigint, length: number): number;
+}
+
+/**
+ * What an arena calls around the calls of a backend written in JavaScript, twelve to twenty-five nanoseconds each: arguments and results go
+ * through `registers`, a buffer of three 64-bit places: address, bytes, handle.
+ */
+export interface ArenaFrame {
+  readonly registers: ArrayBuffer;
+  /** Claims rounded-up address space: address and bytes are in the registers. `commit` or `abandon` must follow. */
+  claim(bytes: number): boolean;
+  /** The claim is mapped; its handle is in the registers. */
+  commit(): boolean;
+  /** The backend failed: the claimed address space is lost. */
+  abandon(): boolean;
+  /** Takes a live record out: address, bytes and handle are in the registers. False when the address is unknown. ERR_ARENA_BUSY while pinned. */
+  take(address: bigint): boolean;
+}
+
+/** Host memory for arenas that JavaScript drives. Refuses ranges that it has not reserved itself. */
+export interface NativeHostBackend {
+  granularity(): number;
+  reserve(totalBytes: number): bigint;
+  allocate(address: bigint, bytes: number): bigint;
+  deallocate(address: bigint, bytes: number, handle: bigint): void;
+  releaseReserve(base: bigint, totalBytes: number): void;
 }
 
 /** Files of a transfer, one entry per file: path and the identity that the plan was made from. */
@@ -140,8 +163,8 @@ export interface TransferSummary {
   readonly directBytes: Float64Array;
   /** Why a file was not read the way `auto` prefers; empty where it was. */
   readonly fallback: string[];
+  /** Reads made, of both lanes. */
   readonly reads: number;
-  readonly threads: number;
 }
 
 /** A transfer in flight. It pins its allocations in the arena until it has settled. */
@@ -156,6 +179,7 @@ export interface NativeTransfer {
 export interface IoSupport {
   readonly ioUring: string;
   readonly directIo: string;
+  /** As in {@link ShardColumns}. */
   readonly dioOffsetAlign: number;
   readonly dioMemAlign: number;
 }
@@ -166,14 +190,15 @@ export interface Addon {
   readIndex(path: string): Promise<NativeIndex>;
   /**
    * Opens, reads, validates all headers in parallel on native threads. `index` and `shardOfFile` (row of `paths` for each of the index's
-   * files) restrict the tensors to what the index assigns to each shard. `labels` are the names used in errors, one per path.
+   * files) restrict the tensors to what the index assigns to each shard.
    */
-  openShards(paths: string[], labels: string[], index: NativeIndex | null, shardOfFile: Uint32Array, threads: number): Promise<NativeHeaders>;
+  openShards(paths: string[], index: NativeIndex | null, shardOfFile: Uint32Array, threads: number): Promise<NativeHeaders>;
 
   /** An arena over the native host backend. ERR_ARENA_RESERVE_REFUSED when the address space cannot be had. */
   createHostArena(totalBytes: number): NativeArena;
   /** An arena over `[base, base + totalBytes)` of a backend that JavaScript drives. `hostMemory`: the bytes can be touched by this process. */
   createExternalArena(base: bigint, totalBytes: number, granularity: number, hostMemory: boolean): NativeArena;
+  readonly NativeHostBackend: new () => NativeHostBackend;
   detach(buffer: ArrayBuffer): void;
 
   /** Starts reading into `arena`. `done(failureJson | null, summary | null)` comes exactly once, `settled()` once after nothing is in flight any more. */

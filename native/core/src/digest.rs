@@ -1,1 +1,94 @@
-//! SHA-256 of memory and files.
+//! SHA-256 of memory and of files, on several threads.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::io::sys;
+
+/// Bytes of one SHA-256.
+pub const DIGEST_BYTES: usize = 32;
+const FILE_BLOCK_BYTES: usize = 1 << 20;
+
+/// Digests of memory ranges `(address, length)`, one after the other in the order given.
+///
+/// # Safety
+/// Every range is readable memory that stays mapped until the call returns.
+pub unsafe fn digest_memory(ranges: &[(usize, usize)], threads: usize) -> Vec<u8> {
+    let digests = in_parallel(ranges.len(), threads, |index| {
+        let (address, length) = ranges[index];
+        if length == 0 {
+            return Ok(Sha256::digest([]).into());
+        }
+        // SAFETY: promised by the caller.
+        let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
+        Ok(Sha256::digest(bytes).into())
+    });
+    digests.unwrap_or_default()
+}
+
+/// Digests of whole files. Errors: ERR_CHECKPOINT_IO.
+pub fn digest_files(paths: &[PathBuf], threads: usize) -> Result<Vec<u8>> {
+    in_parallel(paths.len(), threads, |index| digest_file(&paths[index]))
+}
+
+fn digest_file(path: &Path) -> Result<[u8; DIGEST_BYTES]> {
+    let failed = |operation, error: &std::io::Error| {
+        let name = path.to_string_lossy().into_owned();
+        Error::new("ERR_CHECKPOINT_IO", format!("cannot hash {name}")).with("file", name).caused_by(operation, error)
+    };
+    let fd = sys::open_read(path, 0).map_err(|error| failed("open", &error))?;
+    let mut buffer = vec![0u8; FILE_BLOCK_BYTES];
+    let mut hash = Sha256::new();
+    let mut offset = 0;
+    loop {
+        // SAFETY: the buffer is ours.
+        match unsafe { sys::pread(fd.as_fd(), buffer.as_mut_ptr() as usize, buffer.len(), offset) } {
+            Ok(0) => return Ok(hash.finalize().into()),
+            Ok(count) => {
+                hash.update(&buffer[..count]);
+                offset += count as u64;
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            Err(error) => return Err(failed("pread", &error)),
+        }
+    }
+}
+
+fn in_parallel(count: usize, threads: usize, job: impl Fn(usize) -> Result<[u8; DIGEST_BYTES]> + Sync) -> Result<Vec<u8>> {
+    let next = AtomicUsize::new(0);
+    let out = Mutex::new(vec![0u8; count * DIGEST_BYTES]);
+    let failure = Mutex::new(None);
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            match job(index) {
+                Ok(digest) => {
+                    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+                    out[index * DIGEST_BYTES..(index + 1) * DIGEST_BYTES].copy_from_slice(&digest);
+                }
+                Err(error) => {
+                    next.store(count, Ordering::Relaxed);
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.clamp(1, count.max(1)) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(out.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    }
+}

@@ -25,11 +25,7 @@ impl From<String> for Fact {
 /// Integers above 2^53 are told as text, so that no digit is lost on the way to JavaScript.
 impl From<u64> for Fact {
     fn from(value: u64) -> Self {
-        if value < (1 << 53) {
-            Fact::Number(value as f64)
-        } else {
-            Fact::Text(value.to_string())
-        }
+        if value < (1 << 53) { Fact::Number(value as f64) } else { Fact::Text(value.to_string()) }
     }
 }
 

@@ -1,1 +1,170 @@
 //! Binding of `mx_core::arena`.
+
+mod address;
+mod frame;
+mod host_backend;
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use mx_core::arena::{Allocation, Arena, Taken};
+use mx_core::error::Error;
+use mx_core::vmm::{HostBackend, MemoryKind, huge_page_bytes};
+use napi::bindgen_prelude::{BigUint64Array, Object, Unknown};
+use napi::{Env, JsValue, Result, check_status, sys};
+use napi_derive::napi;
+
+pub use address::Address;
+
+use crate::failure::{failure_json, thrown};
+use address::size;
+
+/// `NativeArena` of `src/native/addon.ts`.
+#[napi]
+pub struct NativeArena {
+    arena: Arc<Arena>,
+    /// Between `take` and `giveBack`.
+    taken: Cell<Option<Taken>>,
+    /// Between `beginClose` and `finishClose`.
+    closing: Cell<Vec<Allocation>>,
+}
+
+impl NativeArena {
+    fn new(arena: Arena) -> Self {
+        NativeArena { arena: Arc::new(arena), taken: Cell::default(), closing: Cell::default() }
+    }
+
+    /// The arena itself, for work on other threads.
+    pub fn arena(&self) -> Arc<Arena> {
+        Arc::clone(&self.arena)
+    }
+}
+
+#[napi]
+impl NativeArena {
+    #[napi(getter)]
+    pub fn base(&self) -> Address {
+        Address(self.arena.base() as u64)
+    }
+
+    #[napi(getter)]
+    pub fn total_bytes(&self) -> f64 {
+        self.arena.total_bytes() as f64
+    }
+
+    #[napi(getter)]
+    pub fn granularity(&self) -> f64 {
+        self.arena.granularity() as f64
+    }
+
+    #[napi]
+    pub fn stats(&self) -> Vec<f64> {
+        let stats = self.arena.stats();
+        let closed = usize::from(stats.closed);
+        [stats.used_bytes, stats.mapped_bytes, stats.live_allocation_count, closed, stats.pins].map(|counter| counter as f64).to_vec()
+    }
+
+    #[napi]
+    pub fn frame<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+        frame::create(env, self.arena())
+    }
+
+    #[napi]
+    pub fn malloc(&self, bytes: f64) -> Result<Address> {
+        self.arena.malloc(size(bytes)?).map(|address| Address(address as u64)).map_err(thrown)
+    }
+
+    #[napi]
+    pub fn take(&self, address: Address) -> Result<bool> {
+        let taken = self.arena.take(address.0 as usize).map_err(thrown)?;
+        let found = taken.is_some();
+        self.taken.set(taken);
+        Ok(found)
+    }
+
+    #[napi]
+    pub fn give_back(&self) -> Result<()> {
+        match self.taken.take() {
+            Some(taken) => self.arena.give_back(taken).map_err(thrown),
+            None => Ok(()),
+        }
+    }
+
+    #[napi]
+    pub fn begin_close(&self) -> Result<Option<BigUint64Array>> {
+        let Some(live) = self.arena.begin_close().map_err(thrown)? else {
+            return Ok(None);
+        };
+        let columns = live.iter().flat_map(|a| [a.address as u64, a.bytes as u64, a.handle]).collect();
+        self.closing.set(live);
+        Ok(Some(BigUint64Array::new(columns)))
+    }
+
+    #[napi]
+    pub fn finish_close(&self) -> Vec<String> {
+        self.arena.finish_close(self.closing.take()).iter().map(failure_json).collect()
+    }
+
+    #[napi]
+    pub fn allocation_of(&self, address: Address, length: f64) -> Option<Address> {
+        let allocation = self.arena.containing(address.0 as usize, length as usize)?;
+        Some(Address(allocation.address as u64))
+    }
+
+    #[napi]
+    pub fn view<'env>(&self, env: &'env Env, address: Address, length: f64) -> Result<Unknown<'env>> {
+        let (address, length) = (address.0 as usize, size(length)?);
+        if !self.arena.host_memory() {
+            let message = "the memory of this arena cannot be touched by the host: its backend does not say memory: \"host\"";
+            return Err(thrown(Error::new("ERR_ARENA_NOT_LOADABLE", message)));
+        }
+        // Proves that the range is inside one live allocation.
+        drop(self.arena.pin(address, length).map_err(thrown)?);
+        external_buffer(env, address as *mut c_void, length, self.arena())
+    }
+
+    #[napi]
+    pub fn huge_page_bytes(&self, address: Address, length: f64) -> f64 {
+        huge_page_bytes(address.0 as usize, length as usize).map_or(-1.0, |bytes| bytes as f64)
+    }
+}
+
+/// An ArrayBuffer over `length` bytes at `data`; `keeper` is dropped when the engine is done with it.
+pub fn external_buffer<'env, T>(env: &'env Env, data: *mut c_void, length: usize, keeper: Arc<T>) -> Result<Unknown<'env>> {
+    unsafe extern "C" fn finalize<T>(_env: sys::napi_env, _data: *mut c_void, hint: *mut c_void) {
+        // SAFETY: the hint is the Arc given away below, and a finalizer runs once.
+        drop(unsafe { Arc::from_raw(hint as *const T) });
+    }
+    let hint = Arc::into_raw(keeper);
+    let mut buffer = ptr::null_mut();
+    // SAFETY: the memory outlives the buffer, because the finalizer's hint keeps it, or the buffer is detached before it goes.
+    unsafe {
+        let status = sys::napi_create_external_arraybuffer(env.raw(), data, length, Some(finalize::<T>), hint as *mut c_void, &mut buffer);
+        if status != sys::Status::napi_ok {
+            drop(Arc::from_raw(hint));
+        }
+        check_status!(status, "an ArrayBuffer of {} bytes cannot be made", length)?;
+        Ok(Unknown::from_raw_unchecked(env.raw(), buffer))
+    }
+}
+
+#[napi]
+pub fn create_host_arena(total_bytes: f64) -> Result<NativeArena> {
+    let backend = Box::new(HostBackend::new());
+    Arena::with_backend(backend, size(total_bytes)?).map(NativeArena::new).map_err(thrown)
+}
+
+#[napi]
+pub fn create_external_arena(base: Address, total_bytes: f64, granularity: f64, host_memory: bool) -> Result<NativeArena> {
+    let memory = if host_memory { MemoryKind::Host } else { MemoryKind::None };
+    Arena::external(base.0 as usize, size(total_bytes)?, size(granularity)?, memory).map(NativeArena::new).map_err(thrown)
+}
+
+#[napi]
+pub fn detach(env: &Env, buffer: Unknown) -> Result<()> {
+    // SAFETY: `buffer` is a value of this call.
+    let status = unsafe { sys::napi_detach_arraybuffer(env.raw(), buffer.raw()) };
+    check_status!(status, "the buffer cannot be detached")
+}

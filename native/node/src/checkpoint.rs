@@ -1,1 +1,144 @@
 //! Binding of `mx_core::checkpoint`.
+
+use std::sync::Arc;
+
+use mx_core::checkpoint::{self, Columns, Headers, Index, Names, Shard, Table};
+use mx_core::error::Error;
+use napi::bindgen_prelude::{BigInt64Array, BigUint64Array, ClassInstance, Float64Array, Object, Uint8Array, Uint32Array};
+use napi::{Env, Result};
+use napi_derive::napi;
+
+use crate::background::in_background;
+use crate::failure::thrown;
+
+#[napi]
+pub struct NativeIndex {
+    index: Arc<Index>,
+}
+
+#[napi]
+impl NativeIndex {
+    #[napi(getter)]
+    pub fn files(&self) -> Vec<&str> {
+        self.index.files.iter().collect()
+    }
+
+    #[napi(getter)]
+    pub fn tensor_count(&self) -> u32 {
+        self.index.names.len() as u32
+    }
+}
+
+#[napi]
+pub fn read_index<'env>(env: &'env Env, path: String) -> Result<Object<'env>> {
+    in_background(env, "mx-index", move || Ok(NativeIndex { index: Arc::new(checkpoint::read_index(&path)?) }))
+}
+
+#[napi]
+pub fn open_shards<'env>(
+    env: &'env Env,
+    paths: Vec<String>,
+    index: Option<ClassInstance<'env, NativeIndex>>,
+    shard_of_file: Uint32Array,
+    threads: u32,
+) -> Result<Object<'env>> {
+    let index = index.map(|given| given.index.clone());
+    let shard_of_file = shard_of_file.to_vec();
+    in_background(env, "mx-headers", move || {
+        let assignment = index.as_deref().map(|index| (index, &shard_of_file[..]));
+        let Headers { shards, table } = checkpoint::open_shards(&paths, assignment, threads as usize)?;
+        let Table { names, columns } = table;
+        // The copies are made here, so that the JavaScript thread has only to take them.
+        let name_bytes = names.text().as_bytes().to_vec();
+        let name_end = names.ends().iter().map(|end| *end as f64).collect();
+        Ok(NativeHeaders { shards, names, handover: Some(Handover { name_bytes, name_end, columns }) })
+    })
+}
+
+#[napi(object, object_from_js = false)]
+pub struct ShardColumns {
+    pub size: Float64Array,
+    pub data_start: Float64Array,
+    pub dev: BigUint64Array,
+    pub ino: BigUint64Array,
+    pub mtime_ns: BigInt64Array,
+    pub dio_offset_align: Uint32Array,
+    pub dio_mem_align: Uint32Array,
+}
+
+#[napi(object, object_from_js = false)]
+pub struct TensorColumns {
+    pub count: u32,
+    pub name_bytes: Uint8Array,
+    pub name_end: Float64Array,
+    pub names_ascii: bool,
+    pub dtype: Uint8Array,
+    pub shard: Uint32Array,
+    pub offset: Float64Array,
+    pub length: Float64Array,
+    pub dim_end: Uint32Array,
+    pub dims: Float64Array,
+}
+
+/// What moves to JavaScript at the one call of `tensor_columns`.
+struct Handover {
+    name_bytes: Vec<u8>,
+    name_end: Vec<f64>,
+    columns: Columns,
+}
+
+#[napi]
+pub struct NativeHeaders {
+    shards: Vec<Shard>,
+    /// Stays, for `find`.
+    names: Names,
+    handover: Option<Handover>,
+}
+
+#[napi]
+impl NativeHeaders {
+    #[napi]
+    pub fn shard_columns(&self) -> ShardColumns {
+        let shards = || self.shards.iter();
+        ShardColumns {
+            size: shards().map(|shard| shard.identity.size as f64).collect::<Vec<_>>().into(),
+            data_start: shards().map(|shard| shard.data_start as f64).collect::<Vec<_>>().into(),
+            dev: shards().map(|shard| shard.identity.dev).collect::<Vec<_>>().into(),
+            ino: shards().map(|shard| shard.identity.ino).collect::<Vec<_>>().into(),
+            mtime_ns: shards().map(|shard| shard.identity.mtime_ns).collect::<Vec<_>>().into(),
+            dio_offset_align: shards().map(|shard| shard.align.offset).collect::<Vec<_>>().into(),
+            dio_mem_align: shards().map(|shard| shard.align.memory).collect::<Vec<_>>().into(),
+        }
+    }
+
+    #[napi]
+    pub fn tensor_columns(&mut self) -> Result<TensorColumns> {
+        let Some(Handover { name_bytes, name_end, columns }) = self.handover.take() else {
+            return Err(thrown(Error::new("ERR_INTERNAL", "the columns of these headers were handed out before")));
+        };
+        let Columns { dtype, shard, offset, length, dim_end, dims } = columns;
+        Ok(TensorColumns {
+            count: self.names.len() as u32,
+            name_bytes: name_bytes.into(),
+            name_end: name_end.into(),
+            names_ascii: self.names.text().is_ascii(),
+            dtype: dtype.into(),
+            shard: shard.into(),
+            offset: offset.into(),
+            length: length.into(),
+            dim_end: dim_end.into(),
+            dims: dims.into(),
+        })
+    }
+
+    #[napi]
+    pub fn find(&self, name: String) -> f64 {
+        self.names.find(&name).map_or(-1.0, |row| row as f64)
+    }
+
+    #[napi]
+    pub fn metadata(&self, shard: u32) -> Vec<&str> {
+        let shard = self.shards.get(shard as usize);
+        shard.map_or_else(Vec::new, |shard| shard.metadata.iter().map(String::as_str).collect())
+    }
+}

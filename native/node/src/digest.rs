@@ -1,1 +1,45 @@
 //! Binding of `mx_core::digest`.
+
+use std::path::PathBuf;
+
+use mx_core::digest;
+use mx_core::error::Error;
+use napi::Env;
+use napi::bindgen_prelude::{BigUint64Array, Float64Array, Object, Uint8Array};
+use napi_derive::napi;
+
+use crate::arena::NativeArena;
+use crate::background::in_background;
+use crate::failure::thrown;
+
+#[napi]
+pub fn digest_memory<'env>(
+    env: &'env Env,
+    arena: &NativeArena,
+    address: BigUint64Array,
+    length: Float64Array,
+    threads: u32,
+) -> napi::Result<Object<'env>> {
+    let arena = arena.arena();
+    if address.len() != length.len() || !arena.host_memory() {
+        return Err(thrown(Error::new("ERR_INTERNAL", "columns of a digest do not fit together")));
+    }
+    let ranges: Vec<(usize, usize)> =
+        address.iter().zip(length.iter()).map(|(address, length)| (*address as usize, *length as usize)).collect();
+    let mut pins = Vec::new();
+    for (address, length) in ranges.iter().filter(|(_, length)| *length > 0) {
+        pins.push(arena.pin(*address, *length).map_err(thrown)?);
+    }
+    in_background(env, "mx-digest", move || {
+        // SAFETY: every range is pinned in host memory.
+        let digests = unsafe { digest::digest_memory(&ranges, threads as usize) };
+        drop(pins);
+        Ok(Uint8Array::new(digests))
+    })
+}
+
+#[napi]
+pub fn digest_files<'env>(env: &'env Env, paths: Vec<String>, threads: u32) -> napi::Result<Object<'env>> {
+    let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
+    in_background(env, "mx-digest", move || digest::digest_files(&paths, threads as usize).map(Uint8Array::new))
+}

@@ -1,6 +1,7 @@
 //! Node-API binding: the only crate that sees JavaScript. Thin: converts columns, threads and errors, decides nothing.
 
 mod arena;
+mod background;
 mod checkpoint;
 mod digest;
 mod failure;

@@ -1,1 +1,40 @@
-//! Binding of `mx_core::support`.
+//! Version, and what this machine offers.
+
+use std::path::Path;
+
+use mx_core::io::{support, sys};
+use napi_derive::napi;
+
+#[napi(object, object_from_js = false)]
+pub struct IoSupport {
+    pub io_uring: String,
+    pub direct_io: String,
+    pub dio_offset_align: u32,
+    pub dio_mem_align: u32,
+}
+
+#[napi]
+pub fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+#[napi]
+pub fn page_bytes() -> u32 {
+    sys::page_bytes() as u32
+}
+
+#[napi]
+pub fn available_parallelism() -> u32 {
+    support::available_parallelism() as u32
+}
+
+#[napi]
+pub fn io_support(path: String) -> IoSupport {
+    let found = support::io_support(Path::new(&path));
+    IoSupport {
+        io_uring: found.io_uring,
+        direct_io: found.direct_io,
+        dio_offset_align: found.dio_offset_align,
+        dio_mem_align: found.dio_mem_align,
+    }
+}

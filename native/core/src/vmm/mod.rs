@@ -1,1 +1,37 @@
-//! Backends that own memory.
+//! Backends that own memory: address space is reserved once, physical memory is mapped into it and given back piece by piece.
+
+mod host;
+mod huge_pages;
+
+pub use host::HostBackend;
+pub use huge_pages::huge_page_bytes;
+
+use crate::error::Result;
+
+/// What kind of memory lies behind the addresses of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// This process can read and write it.
+    Host,
+    /// It belongs to a device.
+    Device,
+    /// There is none: the addresses only count.
+    None,
+}
+
+/// Maps memory into one reserved range. An arena calls it from whatever thread called the arena, from several at once, and never twice at
+/// a time for one address.
+pub trait VmmBackend: Send + Sync {
+    /// Sets `total_bytes` (a multiple of the granularity) of address space aside and returns its base; no memory yet.
+    fn reserve(&self, total_bytes: usize) -> Result<usize>;
+    /// Maps memory at `[address, address + bytes)`, a part of the reserve without memory, both multiples of the granularity away from the
+    /// base. Returns the handle that `deallocate` gets back. A failure leaves the part as it was.
+    fn allocate(&self, address: usize, bytes: usize) -> Result<u64>;
+    /// Gives the memory of one `allocate` back; its addresses stay reserved.
+    fn deallocate(&self, address: usize, bytes: usize, handle: u64) -> Result<()>;
+    /// Gives the address space back, after everything in it was deallocated.
+    fn release_reserve(&self, base: usize, total_bytes: usize) -> Result<()>;
+    /// What sizes are rounded up to: a power of two in bytes.
+    fn allocation_granularity(&self) -> usize;
+    fn memory(&self) -> MemoryKind;
+}

@@ -1,0 +1,29 @@
+//! Holding an allocation while something reads or writes it.
+
+use std::sync::Arc;
+
+use super::Arena;
+
+/// While it lives, `free` of its allocation and `close` of its arena fail with ERR_ARENA_BUSY. It keeps the arena's memory.
+pub struct Pin {
+    arena: Arc<Arena>,
+    /// Stripe and start of the allocation pinned.
+    stripe: usize,
+    start: usize,
+}
+
+impl Pin {
+    pub(super) fn new(arena: Arc<Arena>, stripe: usize, start: usize) -> Self {
+        Pin { arena, stripe, start }
+    }
+
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.arena.unpin(self.stripe, self.start);
+    }
+}

@@ -1,0 +1,354 @@
+//! The contract, case by case, over a backend that counts and fails as planned; and real threads over it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::{Arena, Stats};
+use crate::error::{Error, Result};
+use crate::vmm::{HostBackend, MemoryKind, VmmBackend};
+
+pub(super) const BASE: usize = 0x7000_0000_0000;
+
+/// Keeps the books, panics on whatever the contract rules out, and fails calls when told to.
+pub(super) struct PlannedBackend {
+    granularity: usize,
+    mapped: Mutex<BTreeMap<usize, usize>>,
+    released: AtomicBool,
+    fail_allocate: AtomicBool,
+    fail_deallocate: AtomicBool,
+    fail_release: AtomicBool,
+    /// What `allocate` waits for, once, after it said that it is there.
+    gate: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>,
+}
+
+impl PlannedBackend {
+    pub fn new(granularity: usize) -> Self {
+        PlannedBackend {
+            granularity,
+            mapped: Mutex::default(),
+            released: AtomicBool::default(),
+            fail_allocate: AtomicBool::default(),
+            fail_deallocate: AtomicBool::default(),
+            fail_release: AtomicBool::default(),
+            gate: Mutex::default(),
+        }
+    }
+
+    pub fn fail_next_allocate(&self, fails: bool) {
+        self.fail_allocate.store(fails, SeqCst);
+    }
+
+    pub fn mapped(&self) -> Vec<(usize, usize)> {
+        self.mapped.lock().unwrap().iter().map(|(address, bytes)| (*address, *bytes)).collect()
+    }
+
+    pub fn released(&self) -> bool {
+        self.released.load(SeqCst)
+    }
+}
+
+impl VmmBackend for Arc<PlannedBackend> {
+    fn reserve(&self, total_bytes: usize) -> Result<usize> {
+        assert_eq!(total_bytes % self.granularity, 0);
+        Ok(BASE)
+    }
+    fn allocate(&self, address: usize, bytes: usize) -> Result<u64> {
+        assert!(!self.released());
+        let gate = self.gate.lock().unwrap().take();
+        if let Some((arrived, opened)) = gate {
+            arrived.send(()).unwrap();
+            opened.recv().unwrap();
+        }
+        if self.fail_allocate.swap(false, SeqCst) {
+            return Err(Error::new("ERR_ARENA_OUT_OF_MEMORY", "planned"));
+        }
+        assert!(self.mapped.lock().unwrap().insert(address, bytes).is_none());
+        Ok(address as u64 ^ 1)
+    }
+    fn deallocate(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
+        assert!(!self.released());
+        assert_eq!(handle, address as u64 ^ 1);
+        assert_eq!(self.mapped.lock().unwrap().remove(&address), Some(bytes));
+        if self.fail_deallocate.load(SeqCst) {
+            return Err(Error::new("ERR_ARENA_RELEASE_FAILED", format!("planned for {address:#x}")));
+        }
+        Ok(())
+    }
+    fn release_reserve(&self, base: usize, _total_bytes: usize) -> Result<()> {
+        assert_eq!(base, BASE);
+        assert!(self.mapped.lock().unwrap().is_empty());
+        assert!(!self.released.swap(true, SeqCst));
+        if self.fail_release.load(SeqCst) {
+            return Err(Error::new("ERR_ARENA_RELEASE_FAILED", "planned for the reserve"));
+        }
+        Ok(())
+    }
+    fn allocation_granularity(&self) -> usize {
+        self.granularity
+    }
+    fn memory(&self) -> MemoryKind {
+        MemoryKind::None
+    }
+}
+
+fn new_arena(granularity: usize, total_bytes: usize) -> (Arc<Arena>, Arc<PlannedBackend>) {
+    let backend = Arc::new(PlannedBackend::new(granularity));
+    let arena = Arena::with_backend(Box::new(Arc::clone(&backend)), total_bytes).unwrap();
+    (Arc::new(arena), backend)
+}
+
+fn code<T>(outcome: Result<T>) -> &'static str {
+    outcome.err().map_or("no error", |error| error.code)
+}
+
+#[test]
+fn the_reserve_is_rounded_up_and_nothing_is_allocated() {
+    let (arena, backend) = new_arena(4096, 4097);
+    assert_eq!((arena.base(), arena.total_bytes(), arena.granularity()), (BASE, 8192, 4096));
+    assert_eq!(arena.stats(), Stats { used_bytes: 0, mapped_bytes: 0, live_allocation_count: 0, pins: 0, closed: false });
+    assert!(backend.mapped().is_empty());
+}
+
+#[test]
+fn sizes_and_granularities_that_make_no_sense_are_refused() {
+    let reserve = |granularity, total_bytes| code(Arena::with_backend(Box::new(Arc::new(PlannedBackend::new(granularity))), total_bytes));
+    assert_eq!(reserve(4096, 0), "ERR_ARENA_SIZE");
+    assert_eq!(reserve(4096, usize::MAX), "ERR_ARENA_SIZE");
+    assert_eq!(reserve(0, 1), "ERR_ARENA_GRANULARITY");
+    assert_eq!(reserve(4097, 1), "ERR_ARENA_GRANULARITY");
+    assert_eq!(code(Arena::external(usize::MAX - 4095, 8192, 4096, MemoryKind::None)), "ERR_ARENA_SIZE");
+}
+
+#[test]
+fn addresses_ascend_from_the_base_and_are_never_reused() {
+    let (arena, _) = new_arena(4096, 8 * 4096);
+    assert_eq!(arena.malloc(1).unwrap(), BASE);
+    assert_eq!(arena.malloc(4097).unwrap(), BASE + 4096);
+    assert!(arena.free(BASE).unwrap());
+    assert!(arena.free(BASE + 4096).unwrap());
+    assert_eq!(arena.malloc(4096).unwrap(), BASE + 3 * 4096);
+    let stats = arena.stats();
+    assert_eq!((stats.used_bytes, stats.mapped_bytes, stats.live_allocation_count), (4 * 4096, 4096, 1));
+}
+
+#[test]
+fn the_exact_last_fit_succeeds_and_what_goes_past_it_does_not() {
+    let (arena, backend) = new_arena(4096, 4 * 4096);
+    arena.malloc(2 * 4096).unwrap();
+    assert_eq!(code(arena.malloc(2 * 4096 + 1)), "ERR_ARENA_EXHAUSTED");
+    assert_eq!(code(arena.malloc(usize::MAX)), "ERR_ARENA_EXHAUSTED");
+    assert_eq!(arena.malloc(2 * 4096).unwrap(), BASE + 2 * 4096);
+    assert_eq!(code(arena.malloc(1)), "ERR_ARENA_EXHAUSTED");
+    assert_eq!(backend.mapped().len(), 2);
+    assert_eq!(arena.stats().used_bytes, 4 * 4096);
+}
+
+#[test]
+fn a_failing_allocate_loses_its_piece_of_address_space_only() {
+    let (arena, backend) = new_arena(4096, 4 * 4096);
+    backend.fail_next_allocate(true);
+    assert_eq!(code(arena.malloc(1)), "ERR_ARENA_OUT_OF_MEMORY");
+    let stats = arena.stats();
+    assert_eq!((stats.used_bytes, stats.mapped_bytes, stats.live_allocation_count), (4096, 0, 0));
+    assert_eq!(arena.malloc(1).unwrap(), BASE + 4096);
+    assert!(arena.close().unwrap());
+}
+
+#[test]
+fn freeing_what_is_unknown_does_nothing() {
+    let (arena, _) = new_arena(4096, 4 * 4096);
+    let address = arena.malloc(4096).unwrap();
+    assert!(!arena.free(address + 1).unwrap());
+    assert!(!arena.free(0).unwrap());
+    assert!(arena.free(address).unwrap());
+    assert!(!arena.free(address).unwrap());
+}
+
+#[test]
+fn a_record_is_gone_also_when_its_deallocate_fails() {
+    let (arena, backend) = new_arena(4096, 4 * 4096);
+    let address = arena.malloc(4096).unwrap();
+    backend.fail_deallocate.store(true, SeqCst);
+    assert_eq!(code(arena.free(address)), "ERR_ARENA_RELEASE_FAILED");
+    assert_eq!(arena.stats().live_allocation_count, 0);
+    assert!(!arena.free(address).unwrap());
+    assert!(arena.close().unwrap());
+}
+
+#[test]
+fn close_goes_on_after_errors_and_raises_the_first() {
+    let (arena, backend) = new_arena(4096, 4 * 4096);
+    arena.malloc(1).unwrap();
+    arena.malloc(1).unwrap();
+    backend.fail_deallocate.store(true, SeqCst);
+    backend.fail_release.store(true, SeqCst);
+    let error = arena.close().unwrap_err();
+    assert_eq!(error.message, format!("planned for {BASE:#x}"));
+    assert!(backend.mapped().is_empty() && backend.released());
+    assert!(!arena.close().unwrap());
+    assert!(arena.stats().closed);
+    assert_eq!(code(arena.malloc(1)), "ERR_ARENA_CLOSED");
+    assert!(!arena.free(BASE).unwrap());
+}
+
+#[test]
+fn close_waits_for_a_malloc_in_flight_and_gives_it_back() {
+    let (arena, backend) = new_arena(4096, 4 * 4096);
+    let (arrived_sender, arrived) = mpsc::channel();
+    let (open, open_receiver) = mpsc::channel();
+    *backend.gate.lock().unwrap() = Some((arrived_sender, open_receiver));
+    let (there, also) = (Arc::clone(&arena), Arc::clone(&arena));
+    let allocating = thread::spawn(move || there.malloc(1));
+    arrived.recv().unwrap();
+    let closing = thread::spawn(move || also.close());
+    while !arena.stats().closed {
+        thread::yield_now();
+    }
+    assert_eq!(code(arena.malloc(1)), "ERR_ARENA_CLOSED");
+    thread::sleep(Duration::from_millis(20));
+    assert!(!closing.is_finished() && !backend.released());
+    open.send(()).unwrap();
+    assert_eq!(allocating.join().unwrap().unwrap(), BASE);
+    assert!(closing.join().unwrap().unwrap());
+    assert!(backend.mapped().is_empty() && backend.released());
+}
+
+#[test]
+fn a_pin_holds_its_allocation_and_the_arena() {
+    let (arena, backend) = new_arena(4096, 8 * 4096);
+    let address = arena.malloc(2 * 4096).unwrap();
+    let other = arena.malloc(1).unwrap();
+    let pin = arena.pin(address + 100, 4096).unwrap();
+    let second = arena.pin(address, 2 * 4096).unwrap();
+    let busy = arena.free(address).unwrap_err();
+    assert_eq!(busy.code, "ERR_ARENA_BUSY");
+    assert_eq!(code(arena.close()), "ERR_ARENA_BUSY");
+    assert!(!arena.stats().closed);
+    assert_eq!(arena.stats().pins, 2);
+    assert!(arena.free(other).unwrap());
+    drop(pin);
+    assert_eq!(code(arena.free(address)), "ERR_ARENA_BUSY");
+    drop(arena);
+    assert!(!backend.released());
+    assert!(second.arena().stats().pins == 1);
+    drop(second);
+    assert!(backend.mapped().is_empty() && backend.released());
+}
+
+#[test]
+fn only_what_is_inside_one_live_allocation_can_be_pinned() {
+    let (arena, _) = new_arena(4096, 8 * 4096);
+    let first = arena.malloc(4096).unwrap();
+    let second = arena.malloc(4096).unwrap();
+    for (address, length) in [(first, 4097), (first + 1, 4096), (BASE - 1, 1), (second + 4096, 1), (0, 0), (first, usize::MAX)] {
+        assert_eq!(code(arena.pin(address, length)), "ERR_ARENA_ADDRESS", "{address:#x} + {length}");
+    }
+    assert!(arena.pin(first + 4095, 1).is_ok());
+    arena.free(first).unwrap();
+    assert_eq!(code(arena.pin(first, 1)), "ERR_ARENA_ADDRESS");
+    arena.close().unwrap();
+    assert_eq!(code(arena.pin(second, 1)), "ERR_ARENA_CLOSED");
+}
+
+#[test]
+fn an_arena_without_a_native_backend_is_driven_from_outside() {
+    let arena = Arc::new(Arena::external(BASE, 10_000, 4096, MemoryKind::Host).unwrap());
+    assert!(arena.host_memory());
+    assert_eq!(arena.total_bytes(), 3 * 4096);
+    assert_eq!(code(arena.malloc(1)), "ERR_INTERNAL");
+    let claim = arena.claim(5000).unwrap();
+    assert_eq!((claim.address, claim.bytes), (BASE, 8192));
+    arena.commit(claim, 42);
+    arena.abandon(arena.claim(1).unwrap());
+    assert_eq!(code(arena.claim(1)), "ERR_ARENA_EXHAUSTED");
+    let taken = arena.take(BASE).unwrap().unwrap();
+    assert_eq!(taken.allocation.handle, 42);
+    arena.finish_take(taken);
+    assert!(arena.take(BASE).unwrap().is_none());
+    assert_eq!(arena.begin_close().unwrap(), Some(vec![]));
+    assert_eq!(arena.begin_close().unwrap(), None);
+}
+
+#[test]
+fn threads_share_an_arena_and_free_for_each_other() {
+    const THREADS: usize = 4;
+    const EACH: usize = 2000;
+    let (arena, backend) = new_arena(4096, THREADS * EACH * 4096);
+    let start = Arc::new(Barrier::new(THREADS));
+    let workers: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let (arena, start) = (Arc::clone(&arena), Arc::clone(&start));
+            thread::spawn(move || {
+                start.wait();
+                (0..EACH).map(|_| arena.malloc(1).unwrap()).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let addresses: Vec<Vec<usize>> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+    let mut all: Vec<usize> = addresses.concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..THREADS * EACH).map(|at| BASE + at * 4096).collect::<Vec<_>>());
+    for ascending in &addresses {
+        assert!(ascending.is_sorted());
+    }
+    let workers: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            // Each frees what its neighbour allocated, and everybody tries the addresses of the first.
+            let (arena, own, shared) = (Arc::clone(&arena), addresses[(thread + 1) % THREADS].clone(), addresses[0].clone());
+            thread::spawn(move || own.into_iter().chain(shared).filter(|address| arena.free(*address).unwrap()).count())
+        })
+        .collect();
+    let freed: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+    assert_eq!(freed, THREADS * EACH);
+    assert!(backend.mapped().is_empty());
+    assert_eq!(arena.stats().mapped_bytes, 0);
+    assert_eq!(arena.stats().used_bytes, arena.total_bytes());
+}
+
+#[test]
+fn closing_beside_busy_threads_leaves_nothing_mapped() {
+    for _ in 0..50 {
+        let (arena, backend) = new_arena(4096, 1 << 40);
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                let arena = Arc::clone(&arena);
+                thread::spawn(move || {
+                    loop {
+                        match arena.malloc(1) {
+                            Ok(address) if address % 8192 == 0 => {
+                                assert!(arena.free(address).is_ok())
+                            }
+                            Ok(_) => {}
+                            Err(error) => return error.code,
+                        }
+                    }
+                })
+            })
+            .collect();
+        thread::yield_now();
+        arena.close().unwrap();
+        assert!(backend.mapped().is_empty() && backend.released());
+        for worker in workers {
+            assert_eq!(worker.join().unwrap(), "ERR_ARENA_CLOSED");
+        }
+    }
+}
+
+#[test]
+fn host_memory_is_reserved_mapped_written_and_given_back() {
+    let arena = Arc::new(Arena::with_backend(Box::new(HostBackend::new()), 1 << 44).unwrap());
+    assert_eq!((arena.total_bytes(), arena.base() % arena.granularity()), (1 << 44, 0));
+    let address = arena.malloc(3 << 20).unwrap();
+    // SAFETY: the arena has just mapped it for us.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, 3 << 20) };
+    assert!(bytes.iter().all(|byte| *byte == 0));
+    bytes.fill(0xa5);
+    assert!(arena.free(address).unwrap());
+    let again = arena.malloc(1).unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { *(again as *const u8) }, 0);
+    assert!(arena.close().unwrap());
+}

@@ -1,0 +1,121 @@
+//! A file of a checkpoint while its header or index is read: opened, identified, read at offsets, closed at once.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use super::{MAX_SAFE_INTEGER, in_file, printable};
+use crate::error::{Error, Result};
+use crate::io::sys::{self, Identity};
+
+/// What direct I/O asks of a file, in bytes; 0 where the kernel does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DioAlign {
+    pub offset: u32,
+    pub memory: u32,
+}
+
+/// An open regular file.
+pub struct CheckpointFile<'p> {
+    path: &'p str,
+    fd: OwnedFd,
+    pub identity: Identity,
+}
+
+impl<'p> CheckpointFile<'p> {
+    /// Never waits: a named pipe is opened without a writer, and then refused like everything that is no regular file.
+    pub fn open(path: &'p str) -> Result<Self> {
+        let fd = sys::open_read(Path::new(path), libc::O_NONBLOCK).map_err(|error| open_error(path, &error))?;
+        // SAFETY: an all-zero stat is a valid value of the plain C struct.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the descriptor is open and `stat` is writable.
+        if unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } != 0 {
+            return Err(failed(path, "fstat", &io::Error::last_os_error()));
+        }
+        let kind = match stat.st_mode & libc::S_IFMT {
+            libc::S_IFREG => None,
+            libc::S_IFDIR => Some("a folder"),
+            libc::S_IFIFO => Some("a named pipe"),
+            libc::S_IFCHR | libc::S_IFBLK => Some("a device"),
+            _ => Some("no regular file"),
+        };
+        if let Some(kind) = kind {
+            return Err(in_file(
+                Error::new("ERR_CHECKPOINT_NOT_REGULAR", format!("this is {kind}, where a file of a checkpoint should be")),
+                path,
+            ));
+        }
+        let identity = sys::identity(fd.as_fd()).map_err(|error| failed(path, "fstat", &error))?;
+        if identity.size > MAX_SAFE_INTEGER {
+            let message = format!("the file has {} bytes, more than the 2^53 - 1 that a JavaScript number holds exactly", identity.size);
+            return Err(in_file(Error::new("ERR_CHECKPOINT_UNREPRESENTABLE", message), path));
+        }
+        Ok(CheckpointFile { path, fd, identity })
+    }
+
+    /// The bytes `[offset, offset + length)`.
+    pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.read_to(&mut bytes, offset, length)?;
+        Ok(bytes)
+    }
+
+    /// Appends the bytes `[offset, offset + length)`.
+    pub fn read_to(&self, bytes: &mut Vec<u8>, offset: u64, length: usize) -> Result<()> {
+        let kept = bytes.len();
+        bytes.try_reserve_exact(length).map_err(|_| failed(self.path, "malloc", &io::Error::from_raw_os_error(libc::ENOMEM)))?;
+        bytes.resize(kept + length, 0);
+        let mut done = 0;
+        while done < length {
+            let at = offset + done as u64;
+            let target = &mut bytes[kept + done..];
+            // SAFETY: the target is a part of `bytes`, borrowed for the call.
+            match unsafe { sys::pread(self.fd.as_fd(), target.as_mut_ptr() as usize, target.len(), at) } {
+                Ok(0) => {
+                    let message = format!(
+                        "the file ended at offset {at} while its header was read, at {} bytes before: it was cut meanwhile",
+                        self.identity.size
+                    );
+                    let error = Error::new("ERR_CHECKPOINT_FILE_TRUNCATED", message).with("offset", at);
+                    return Err(in_file(error.with("expectedBytes", self.identity.size).with("actualBytes", at), self.path));
+                }
+                Ok(count) => done += count,
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(error) => {
+                    let message = format!("cannot read {} bytes at offset {at}", target.len());
+                    let read = Error::new("ERR_CHECKPOINT_IO", message).with("offset", at).with("length", target.len());
+                    return Err(in_file(read.caused_by("pread", &error), self.path));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What direct I/O asks of this file.
+    pub fn dio_align(&self) -> DioAlign {
+        let (offset, memory) = sys::direct_align(self.fd.as_fd());
+        DioAlign { offset, memory }
+    }
+}
+
+fn open_error(path: &str, error: &io::Error) -> Error {
+    let (code, message) = match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => match std::fs::read_link(path) {
+            Ok(target) => {
+                let target = target.to_string_lossy().into_owned();
+                ("ERR_CHECKPOINT_NOT_FOUND", format!("this symbolic link leads to {}, which is not there", printable(&target)))
+            }
+            Err(_) => ("ERR_CHECKPOINT_NOT_FOUND", "no such file".to_owned()),
+        },
+        _ => return failed(path, "open", error),
+    };
+    in_file(Error::new(code, message).caused_by("open", error), path)
+}
+
+fn failed(path: &str, operation: &'static str, error: &io::Error) -> Error {
+    let code = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => "ERR_CHECKPOINT_PERMISSION",
+        _ => "ERR_CHECKPOINT_IO",
+    };
+    in_file(Error::new(code, format!("cannot {operation} the file")).caused_by(operation, error), path)
+}

@@ -1,0 +1,216 @@
+//! The buffered lane: threads that cut files into blocks and copy blocks out of the page cache.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::fault::FaultKind;
+use super::layout::Block;
+use super::residency::{self, Residency};
+use super::shared::{Hint, Shared, Work};
+use super::sys;
+use super::transfer::Driver;
+use crate::error::{Error, Result, errno_name};
+
+/// Runs shorter than this are read buffered even where they are not cached: a direct read would cost more than it saves.
+const MIN_DIRECT_BYTES: u64 = 128 << 10;
+
+/// Body of a buffered thread.
+pub fn run(shared: &Arc<Shared>) {
+    let mut vectors = Vec::new();
+    loop {
+        let outcome = match shared.next_buffered() {
+            Work::Exit => return,
+            Work::Scout(file) => scout(shared, file),
+            Work::Buffered(block, Hint::Probe) => probe(shared, &block, &mut vectors),
+            Work::Buffered(block, hint) => read_block(shared, &block, hint, &mut vectors),
+        };
+        if let Err(error) = outcome {
+            shared.report(Err(error));
+        }
+    }
+}
+
+/// Opens a file and cuts its runs into blocks for the two lanes.
+fn scout(shared: &Arc<Shared>, file: usize) -> Result<()> {
+    let state = &shared.files[file];
+    let open = state.open()?;
+    let runs = shared.layout.runs[shared.runs_of_file[file].clone()].to_vec();
+    let settings = &shared.settings;
+    let (mut buffered, mut direct) = (Vec::new(), Vec::new());
+
+    let direct_usable = settings.driver != Driver::Pread
+        && match open.direct(&state.spec) {
+            Ok(_) => true,
+            Err(libc::ESTALE) => {
+                state.close();
+                let path = state.spec.path.to_string_lossy().into_owned();
+                return Err(Error::new(
+                    "ERR_TRANSFER_FILE_CHANGED",
+                    format!("{path} was replaced while it was opened; load again once nobody writes it"),
+                )
+                .with("file", path));
+            }
+            Err(errno) if settings.driver == Driver::IoUring => {
+                let path = state.spec.path.to_string_lossy().into_owned();
+                return Err(Error::new(
+                    "ERR_TRANSFER_DIRECT_REFUSED",
+                    format!(
+                        "the driver io_uring reads with O_DIRECT, which the file system of {path} refuses ({}); use auto or pread",
+                        errno_name(errno)
+                    ),
+                )
+                .with("file", path)
+                .with("errno", errno_name(errno)));
+            }
+            Err(errno) => {
+                state.note_fallback(format!("O_DIRECT refused ({})", errno_name(errno)));
+                false
+            }
+        };
+
+    let parts = parts_of(shared, file, open.buffered());
+    let mut at = 0;
+    for run in &runs {
+        let extent = shared.layout.extent(run);
+        while parts[at].0.end <= extent.start {
+            at += 1;
+        }
+        for (part, residency) in parts[at..].iter().take_while(|(part, _)| part.start < extent.end) {
+            let range = part.start.max(extent.start)..part.end.min(extent.end);
+            let worth = range.end - range.start >= MIN_DIRECT_BYTES;
+            let hint = match (residency, settings.driver) {
+                (Residency::Cached, Driver::Pread | Driver::Auto) => Hint::Cached,
+                (Residency::Unknown, Driver::Auto) if direct_usable && worth => Hint::Probe,
+                (Residency::Unknown, Driver::Pread | Driver::Auto) => Hint::Unasked,
+                (Residency::Cold, Driver::Pread) => Hint::Uncached,
+                (Residency::Cold, Driver::Auto) if !(direct_usable && worth) => Hint::Uncached,
+                _ => {
+                    let mut rest = Vec::new();
+                    shared.layout.cut_direct(run, range, settings.direct_block_bytes, state.spec.align, &mut direct, &mut rest);
+                    buffered.extend(rest.into_iter().map(|block| (block, Hint::Uncached)));
+                    continue;
+                }
+            };
+            let mut blocks = Vec::new();
+            shared.layout.cut_buffered(run, range, settings.buffered_block_bytes, &mut blocks);
+            buffered.extend(blocks.into_iter().map(|block| (block, hint)));
+        }
+    }
+    shared.publish(file, buffered, direct, |queues| queues.scouting -= 1);
+    Ok(())
+}
+
+/// Residency over all runs of a file; one part where it does not matter.
+fn parts_of(shared: &Shared, file: usize, fd: BorrowedFd<'_>) -> Vec<(std::ops::Range<u64>, Residency)> {
+    let runs = &shared.layout.runs[shared.runs_of_file[file].clone()];
+    let range = shared.layout.extent(&runs[0]).start..shared.layout.extent(&runs[runs.len() - 1]).end;
+    match shared.settings.driver {
+        Driver::IoUring => vec![(range, Residency::Cold)],
+        Driver::Pread | Driver::Auto => residency::classify(fd, range),
+    }
+}
+
+/// Reads one block with ordinary reads.
+fn read_block(shared: &Arc<Shared>, block: &Block, hint: Hint, vectors: &mut Vec<libc::iovec>) -> Result<()> {
+    let state = &shared.files[block.file as usize];
+    if !read_range(shared, block, block.offset, vectors)? {
+        return Ok(());
+    }
+    match hint {
+        Hint::Cached => {
+            state.cached_bytes.fetch_add(block.length, Ordering::Relaxed);
+        }
+        Hint::Uncached => {}
+        Hint::Unasked | Hint::Probe => state.cached_known.store(false, Ordering::Relaxed),
+    }
+    shared.block_done(block, false)
+}
+
+/// Reads `[from, block.end())` of a block to its place. False when the transfer was stopped meanwhile.
+pub fn read_range(shared: &Shared, block: &Block, from: u64, vectors: &mut Vec<libc::iovec>) -> Result<bool> {
+    let state = &shared.files[block.file as usize];
+    let Some(open) = state.opened() else { return Ok(false) };
+    let mut position = from;
+    while position < block.end() {
+        if shared.stopped() {
+            return Ok(false);
+        }
+        shared.layout.vectors(block, position, vectors);
+        let result = match shared.faults.next() {
+            Some(FaultKind::Fail(errno)) => Err(std::io::Error::from_raw_os_error(errno)),
+            Some(FaultKind::Short(bytes)) => {
+                vectors.truncate(1);
+                vectors[0].iov_len = vectors[0].iov_len.min(bytes.max(1) as usize);
+                read_vectors(&open, vectors, position)
+            }
+            Some(FaultKind::Stall(time)) => {
+                std::thread::sleep(time);
+                read_vectors(&open, vectors, position)
+            }
+            None => read_vectors(&open, vectors, position),
+        };
+        match result {
+            Ok(0) => return Err(state.unexpected_end(position)),
+            Ok(count) => position += count as u64,
+            Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
+                libc::EINTR | libc::EAGAIN => {}
+                errno => return Err(state.read_error(position, block.end() - position, "pread", errno)),
+            },
+        }
+    }
+    Ok(true)
+}
+
+fn read_vectors(open: &super::file::OpenFile, vectors: &[libc::iovec], position: u64) -> std::io::Result<usize> {
+    match vectors {
+        // SAFETY: the vectors point into memory that the transfer has pinned; blocks do not overlap.
+        [one] => unsafe { sys::pread(open.buffered(), one.iov_base as usize, one.iov_len, position) },
+        // SAFETY: as above.
+        _ => unsafe { sys::preadv(open.buffered(), vectors, position) },
+    }
+}
+
+/// Reads what the page cache holds of a block, and sends the rest to the direct lane.
+fn probe(shared: &Arc<Shared>, block: &Block, vectors: &mut Vec<libc::iovec>) -> Result<()> {
+    let state = &shared.files[block.file as usize];
+    let Some(open) = state.opened() else { return Ok(()) };
+    let fd = open.buffered();
+    // A read that refuses to wait starts readahead where it finds nothing, as much as was asked for: so the question is asked of single bytes first.
+    let ends = (residency::is_cached(fd, block.offset), residency::is_cached(fd, block.end() - 1));
+    if ends.0.is_none() {
+        state.note_fallback("the file system does not tell what is cached");
+        shared.publish(block.file as usize, Vec::new(), Vec::new(), |queues| queues.probing -= 1);
+        return read_block(shared, block, Hint::Unasked, vectors);
+    }
+    let mut position = block.offset;
+    if ends == (Some(true), Some(true)) {
+        while position < block.end() && !shared.stopped() {
+            shared.layout.vectors(block, position, vectors);
+            // SAFETY: the vectors point into memory that the transfer has pinned; blocks do not overlap.
+            match unsafe { sys::preadv_cached(fd, vectors, position) } {
+                Ok(0) => return Err(state.unexpected_end(position)),
+                Ok(count) => position += count as u64,
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(_) => break,
+            }
+        }
+    }
+    let (mut direct, mut buffered) = (Vec::new(), Vec::new());
+    if position < block.end() {
+        let run = shared.run_of(block);
+        shared.layout.cut_direct(
+            &run,
+            position..block.end(),
+            shared.settings.direct_block_bytes,
+            state.spec.align,
+            &mut direct,
+            &mut buffered,
+        );
+    }
+    let buffered = buffered.into_iter().map(|block| (block, Hint::Uncached)).collect();
+    shared.publish(block.file as usize, buffered, direct, |queues| queues.probing -= 1);
+    state.cached_bytes.fetch_add(position - block.offset, Ordering::Relaxed);
+    let cached = Block { length: position - block.offset, ..block.clone() };
+    shared.block_done(&cached, false)
+}

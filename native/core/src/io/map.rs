@@ -1,0 +1,59 @@
+//! The mapping driver: files mapped privately over memory of a host arena, without copying a byte.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use super::file::{FileSpec, FileState};
+use super::layout::Segment;
+use super::sys;
+use crate::arena::Arena;
+use crate::error::{Error, Result};
+
+/// Maps every piece copy-on-write over its place. Addresses must be congruent to file offsets modulo the page size, and the pages of a piece
+/// must belong to no other. Freeing the allocation unmaps the file. A file cut afterwards kills the process that touches the lost pages (SIGBUS).
+///
+/// # Errors
+/// ERR_ARENA_ADDRESS, ERR_TRANSFER_OPEN, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_MAP; pages mapped before a failure stay mapped until freed.
+pub fn map_files(arena: &Arc<Arena>, files: Vec<FileSpec>, pieces: &[Segment]) -> Result<()> {
+    let page = sys::page_bytes();
+    let mut pins = Vec::with_capacity(pieces.len());
+    for piece in pieces.iter().filter(|piece| piece.length > 0) {
+        if !(piece.address as u64).wrapping_sub(piece.offset).is_multiple_of(page as u64) {
+            return Err(Error::new("ERR_INTERNAL", "a mapped piece is not congruent to its file offset").with("offset", piece.offset));
+        }
+        let head = piece.address % page;
+        pins.push(arena.pin(piece.address - head, piece.length as usize + head)?);
+    }
+    let states: Vec<FileState> = files.into_iter().map(FileState::new).collect();
+    let mut open_file = None;
+    for piece in pieces.iter().filter(|piece| piece.length > 0) {
+        let state = &states[piece.file as usize];
+        let open = match &open_file {
+            Some((file, open)) if *file == piece.file => Arc::clone(open),
+            _ => state.open()?,
+        };
+        open_file = Some((piece.file, open.clone()));
+        let head = piece.address % page;
+        // SAFETY: the pages lie in pinned, live memory of the arena that belongs to this piece alone.
+        let mapped = unsafe {
+            libc::mmap(
+                (piece.address - head) as *mut libc::c_void,
+                piece.length as usize + head,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                open.buffered().as_raw_fd(),
+                (piece.offset - head as u64) as libc::off_t,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            let path = state.spec.path.to_string_lossy().into_owned();
+            return Err(Error::new("ERR_TRANSFER_MAP", format!("cannot map {path}; use a copying driver"))
+                .with("file", path)
+                .with("offset", piece.offset)
+                .with("length", piece.length)
+                .caused_by("mmap", &std::io::Error::last_os_error()));
+        }
+        state.close();
+    }
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! What the threads of one transfer share: the two queues, the files, the first failure, the counters.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use super::fault::FaultPlan;
+use super::file::FileState;
+use super::layout::{Block, Layout};
+use super::transfer::{Driver, Settings};
+use crate::error::{Error, Result};
+
+/// Files open at one time; two descriptors each at the most. Keeps a transfer of any number of shards within small descriptor limits.
+pub const MAX_OPEN_FILES: usize = 24;
+
+/// What is known of a buffered block before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// The page cache holds it all.
+    Cached,
+    /// Not cached, or an unaligned end that is too short to matter.
+    Uncached,
+    /// Nobody asked, and nobody will.
+    Unasked,
+    /// To be found out by a read that refuses to wait; what it leaves goes to the direct lane.
+    Probe,
+}
+
+#[derive(Default)]
+pub struct Queues {
+    pub buffered: VecDeque<(Block, Hint)>,
+    pub direct: VecDeque<Block>,
+    /// Next file that nobody has cut yet.
+    pub next_file: usize,
+    pub open_files: usize,
+    /// Scouts at work.
+    pub scouting: usize,
+    /// Direct blocks taken and not yet done; they can come back to the buffered queue.
+    pub direct_in_flight: usize,
+    /// Buffered blocks taken that can still send work to the direct lane.
+    pub probing: usize,
+    /// The direct lane runs.
+    pub direct_started: bool,
+}
+
+pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
+type Epilogue = Box<dyn FnOnce() + Send>;
+
+pub struct Shared {
+    pub settings: Settings,
+    pub layout: Layout,
+    pub files: Vec<FileState>,
+    /// Runs of each file, as a range of indexes into `layout.runs`.
+    pub runs_of_file: Vec<std::ops::Range<usize>>,
+    pub queues: Mutex<Queues>,
+    pub wake: Condvar,
+    pub faults: FaultPlan,
+    pub bytes_done: AtomicU64,
+    /// Set at failure and abort: no thread starts another read.
+    pub stop: AtomicBool,
+    pub threads_running: AtomicUsize,
+    done: Mutex<Option<Done>>,
+    failed: AtomicBool,
+    /// Lets the memory go and tells that the transfer has settled.
+    epilogue: Mutex<Option<Epilogue>>,
+}
+
+/// What a thread of a lane shall do next.
+pub enum Work {
+    Buffered(Block, Hint),
+    Scout(usize),
+    Exit,
+}
+
+impl Shared {
+    pub fn new(settings: Settings, layout: Layout, files: Vec<FileState>, faults: FaultPlan, done: Done) -> Self {
+        let mut runs_of_file = vec![0..0; files.len()];
+        for (index, run) in layout.runs.iter().enumerate() {
+            let file = layout.segments[run.start].file as usize;
+            if runs_of_file[file].is_empty() {
+                runs_of_file[file] = index..index + 1;
+            } else {
+                runs_of_file[file].end = index + 1;
+            }
+        }
+        Shared {
+            settings,
+            layout,
+            files,
+            runs_of_file,
+            queues: Mutex::new(Queues::default()),
+            wake: Condvar::new(),
+            faults,
+            bytes_done: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            threads_running: AtomicUsize::new(0),
+            done: Mutex::new(Some(done)),
+            failed: AtomicBool::new(false),
+            epilogue: Mutex::new(None),
+        }
+    }
+
+    pub fn set_epilogue(&self, epilogue: Epilogue) {
+        *self.epilogue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(epilogue);
+    }
+
+    pub fn run_epilogue(&self) {
+        let epilogue = self.epilogue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(epilogue) = epilogue {
+            epilogue();
+        }
+    }
+
+    /// No more buffered threads than this can have work.
+    pub fn blocks_at_most(&self) -> usize {
+        let blocks = self.layout.total_bytes.div_ceil(self.settings.buffered_block_bytes.clamp(1, 1 << 20)) as usize;
+        blocks.max(self.layout.runs.len()).max(1)
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Reports the outcome once; later ones are dropped.
+    pub fn report(&self, outcome: Result<()>) {
+        if outcome.is_err() {
+            self.failed.store(true, Ordering::Release);
+            self.stop.store(true, Ordering::Release);
+            // Under the lock, so that no waiting thread misses it between its check and its sleep.
+            drop(self.lock());
+            self.wake.notify_all();
+        }
+        let done = self.done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(done) = done {
+            done(outcome);
+        }
+    }
+
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Next work of a buffered thread; waits until there is some or all is done.
+    pub fn next_buffered(&self) -> Work {
+        let mut queues = self.lock();
+        loop {
+            if self.stopped() {
+                return Work::Exit;
+            }
+            if let Some((block, hint)) = queues.buffered.pop_front() {
+                if hint == Hint::Probe {
+                    queues.probing += 1;
+                }
+                return Work::Buffered(block, hint);
+            }
+            if queues.next_file < self.files.len() {
+                if queues.open_files < MAX_OPEN_FILES {
+                    let file = queues.next_file;
+                    queues.next_file += 1;
+                    if self.runs_of_file[file].is_empty() {
+                        continue;
+                    }
+                    queues.open_files += 1;
+                    queues.scouting += 1;
+                    return Work::Scout(file);
+                }
+            } else if self.nothing_can_come(&queues) {
+                return Work::Exit;
+            }
+            queues = self.wake.wait(queues).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    /// True when the buffered queue can get no more work.
+    fn nothing_can_come(&self, queues: &Queues) -> bool {
+        queues.scouting == 0 && queues.direct_in_flight == 0 && queues.direct.is_empty() && queues.probing == 0
+    }
+
+    /// True when the direct queue can get no more work.
+    fn no_direct_can_come(&self, queues: &Queues) -> bool {
+        let probes = queues.probing > 0 || queues.buffered.iter().any(|(_, hint)| *hint == Hint::Probe);
+        queues.next_file >= self.files.len() && queues.scouting == 0 && !probes
+    }
+
+    /// Next direct block. `wait`: sleep until there is one or none can come any more; None then.
+    pub fn next_direct(&self, wait: bool) -> Option<Block> {
+        let mut queues = self.lock();
+        loop {
+            if self.stopped() {
+                return None;
+            }
+            if let Some(block) = queues.direct.pop_front() {
+                queues.direct_in_flight += 1;
+                return Some(block);
+            }
+            if !wait || self.no_direct_can_come(&queues) {
+                return None;
+            }
+            queues = self.wake.wait(queues).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    /// Hands out what a scout or a probe found; starts the direct lane with the first direct block.
+    pub fn publish(self: &Arc<Self>, file: usize, buffered: Vec<(Block, Hint)>, direct: Vec<Block>, ended: impl FnOnce(&mut Queues)) {
+        self.files[file].add_blocks(buffered.len() + direct.len());
+        let mut queues = self.lock();
+        queues.buffered.extend(buffered);
+        let start = !direct.is_empty() && !queues.direct_started;
+        queues.direct_started |= start;
+        queues.direct.extend(direct);
+        ended(&mut queues);
+        drop(queues);
+        if start {
+            super::direct::start_lane(self);
+        }
+        self.wake.notify_all();
+    }
+
+    /// Gives direct blocks to the buffered lane: direct I/O turned out not to work for them.
+    pub fn return_to_buffered(&self, block: &Block) {
+        let run = self.run_of(block);
+        let mut blocks = Vec::new();
+        self.layout.cut_buffered(&run, block.offset..block.end(), self.settings.buffered_block_bytes, &mut blocks);
+        self.files[block.file as usize].add_blocks(blocks.len() - 1);
+        let mut queues = self.lock();
+        queues.direct_in_flight -= 1;
+        queues.buffered.extend(blocks.into_iter().map(|block| (block, Hint::Uncached)));
+        drop(queues);
+        self.wake.notify_all();
+    }
+
+    /// The run that a block was cut from.
+    pub fn run_of(&self, block: &Block) -> std::ops::Range<usize> {
+        let at = self.layout.runs.partition_point(|run| run.end <= block.segments.start);
+        self.layout.runs[at].clone()
+    }
+
+    /// One block is in place: counts it, and closes its file after the last one.
+    pub fn block_done(&self, block: &Block, direct: bool) -> Result<()> {
+        self.bytes_done.fetch_add(block.length, Ordering::Relaxed);
+        let state = &self.files[block.file as usize];
+        let counter = if direct { &state.direct_bytes } else { &state.buffered_bytes };
+        counter.fetch_add(block.length, Ordering::Relaxed);
+        let closed = state.finish_block();
+        let mut queues = self.lock();
+        if direct {
+            queues.direct_in_flight -= 1;
+        }
+        if matches!(closed, Ok(true)) {
+            queues.open_files -= 1;
+        }
+        // Sleeping threads care for the end of all work, and for room to open the next file.
+        let wake = direct || matches!(closed, Ok(true));
+        drop(queues);
+        if wake {
+            self.wake.notify_all();
+        }
+        closed.map(|_| ())
+    }
+
+    /// True when direct I/O may be left for buffered reads without the caller's word.
+    pub fn may_fall_back(&self) -> bool {
+        self.settings.driver == Driver::Auto
+    }
+
+    /// Reads of both lanes so far.
+    pub fn reads(&self) -> u64 {
+        self.faults.reads()
+    }
+
+    pub fn aborted_error() -> Error {
+        Error::new("ERR_TRANSFER_ABORTED", "the transfer was aborted")
+    }
+}

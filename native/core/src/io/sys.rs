@@ -1,0 +1,131 @@
+//! The system calls of this module, through libc so that tools in front of it see them.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// What identifies a state of a file: another value means that it was replaced, cut, extended or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub dev: u64,
+    pub ino: u64,
+    pub size: u64,
+    pub mtime_ns: i64,
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// Opens for reading; `extra` is or-ed into the flags (`O_DIRECT`).
+pub fn open_read(path: &Path, extra: i32) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    loop {
+        // SAFETY: `path` is a NUL-terminated string that outlives the call.
+        let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | extra) };
+        if fd >= 0 {
+            // SAFETY: the descriptor was just opened and belongs to nobody else.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
+}
+
+fn identity_of(stat: &libc::stat) -> Identity {
+    Identity {
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+        size: stat.st_size as u64,
+        mtime_ns: stat.st_mtime.wrapping_mul(1_000_000_000).wrapping_add(stat.st_mtime_nsec),
+    }
+}
+
+/// Identity of an open file.
+pub fn identity(fd: BorrowedFd<'_>) -> io::Result<Identity> {
+    // SAFETY: an all-zero stat is a valid value of the plain C struct.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and `stat` is writable.
+    if unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(identity_of(&stat))
+}
+
+/// Identity of what a path names now.
+pub fn identity_at(path: &Path) -> io::Result<Identity> {
+    let path = c_path(path)?;
+    // SAFETY: an all-zero stat is a valid value of the plain C struct.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `path` is NUL-terminated and `stat` is writable.
+    if unsafe { libc::stat(path.as_ptr(), &mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(identity_of(&stat))
+}
+
+/// One positioned read into raw memory.
+///
+/// # Safety
+/// `[address, address + length)` must be writable memory that nobody else uses until the call returns.
+pub unsafe fn pread(fd: BorrowedFd<'_>, address: usize, length: usize, offset: u64) -> io::Result<usize> {
+    // SAFETY: promised by the caller.
+    count(unsafe { libc::pread(fd.as_raw_fd(), address as *mut libc::c_void, length, offset as libc::off_t) })
+}
+
+/// One positioned vectored read.
+///
+/// # Safety
+/// As for [`pread`], for every vector.
+pub unsafe fn preadv(fd: BorrowedFd<'_>, vectors: &[libc::iovec], offset: u64) -> io::Result<usize> {
+    // SAFETY: promised by the caller; the slice is valid for its length.
+    count(unsafe { libc::preadv(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32, offset as libc::off_t) })
+}
+
+/// A read that takes only what the page cache holds; EAGAIN when the first byte is not there.
+///
+/// # Safety
+/// As for [`pread`], for every vector.
+pub unsafe fn preadv_cached(fd: BorrowedFd<'_>, vectors: &[libc::iovec], offset: u64) -> io::Result<usize> {
+    // SAFETY: promised by the caller; the slice is valid for its length.
+    let result = unsafe { libc::preadv2(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32, offset as libc::off_t, libc::RWF_NOWAIT) };
+    count(result)
+}
+
+fn count(result: isize) -> io::Result<usize> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
+}
+
+/// Pages of `[offset, offset + length)` that the page cache holds (cachestat, Linux 6.5). EPERM for files of other owners.
+pub fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
+    const SYS_CACHESTAT: libc::c_long = 451;
+    let range = [offset, length];
+    let mut result = [0u64; 5];
+    // SAFETY: `range` is struct cachestat_range { off, len }, `result` has the five u64 of struct cachestat.
+    let status = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), range.as_ptr(), result.as_mut_ptr(), 0u32) };
+    if status != 0 { Err(io::Error::last_os_error()) } else { Ok(result[0]) }
+}
+
+/// What direct I/O asks of file offsets and of memory addresses of this file, in bytes (statx STATX_DIOALIGN, Linux 6.1); zeros where the kernel
+/// does not say.
+pub fn direct_align(fd: BorrowedFd<'_>) -> (u32, u32) {
+    // SAFETY: an all-zero statx is a valid value of the plain C struct.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, the path is an empty C string, `stat` is writable.
+    let status = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut stat) };
+    if status != 0 || stat.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return (0, 0);
+    }
+    (stat.stx_dio_offset_align, stat.stx_dio_mem_align)
+}
+
+/// Size of a page of memory in bytes.
+pub fn page_bytes() -> usize {
+    // SAFETY: sysconf has no preconditions.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}

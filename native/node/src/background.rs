@@ -1,0 +1,30 @@
+//! Work on a thread of the addon, answered by a promise. libuv's pool, which file system calls of the host program need, is never used.
+
+use mx_core::error::{Error, Result};
+use napi::Env;
+use napi::bindgen_prelude::{Object, ToNapiValue};
+
+use crate::failure::thrown;
+
+/// Runs `work` on a thread named `name`; the promise has its result. A worker that ends meanwhile drops the answer.
+pub fn in_background<'env, T, Work>(env: &'env Env, name: &str, work: Work) -> napi::Result<Object<'env>>
+where
+    T: ToNapiValue + Send + 'static,
+    Work: FnOnce() -> Result<T> + Send + 'static,
+{
+    let (deferred, promise) = env.create_deferred::<T, Box<dyn FnOnce(Env) -> napi::Result<T>>>()?;
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
+            .unwrap_or_else(|_| Err(Error::new("ERR_INTERNAL", "a background thread panicked")));
+        match outcome {
+            Ok(value) => deferred.resolve(Box::new(move |_| Ok(value))),
+            Err(error) => deferred.reject(thrown(error)),
+        }
+    });
+    match started {
+        Ok(_) => Ok(promise),
+        Err(error) => {
+            Err(thrown(Error::new("ERR_INTERNAL", "a background thread could not be started").caused_by("pthread_create", &error)))
+        }
+    }
+}

@@ -1,0 +1,65 @@
+import { availableParallelism } from "node:os";
+import { basename, join, relative } from "node:path";
+import type { NativeIndex } from "../native/addon.js";
+import { awaitNative } from "../native/failure.js";
+import { addon } from "../native/load.js";
+import { abortable } from "./abortable.js";
+import { Checkpoint } from "./checkpoint.js";
+import { ambiguous, type Resolved, resolveCheckpoint } from "./resolve.js";
+import { shardPath } from "./shard-path.js";
+
+export interface OpenCheckpointOptions {
+  /**
+   * Picks among the weights of a folder: the name of a file or of an index, the stem that its files share (`model`, `consolidated`,
+   * `model.fp16`), or a numbered family as the error ERR_CHECKPOINT_AMBIGUOUS names it.
+   */
+  readonly weights?: string | undefined;
+  /** Rejects with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Headers are small: threads help where the storage answers slowly, so there are more of them than processors. */
+const maxThreads = 16;
+
+/**
+ * Opens a checkpoint: finds its shards, reads and validates every header and the index, and closes the files again. Nothing is returned before
+ * all of it is known to be right; no tensor's bytes are read.
+ *
+ * `path` is a safetensors file, an index (`*.json`), or a folder. In a folder `model.safetensors.index.json` counts first, then
+ * `model.safetensors`, then another index if it is the only one and names all weights there, then the `*.safetensors` if they are one file or one
+ * complete numbered family. Hidden files and sub-folders do not count.
+ * @throws the errors ERR_CHECKPOINT_*; ERR_OPTION_*; the signal's reason
+ */
+export async function openCheckpoint(path: string | URL, options: OpenCheckpointOptions = {}): Promise<Checkpoint> {
+  const { weights, signal } = options;
+  signal?.throwIfAborted();
+  return abortable(open(path, weights, signal), signal);
+}
+
+async function open(path: string | URL, weights: string | undefined, signal: AbortSignal | undefined): Promise<Checkpoint> {
+  const found = await resolveCheckpoint(path, weights);
+  signal?.throwIfAborted();
+  const { indexFile, folder } = found;
+  const index = indexFile === undefined ? null : await awaitNative(() => addon().readIndex(indexFile));
+  signal?.throwIfAborted();
+  const { files, names, shardOfFile } =
+    index === null || indexFile === undefined
+      ? { files: found.shards.map((name) => join(folder, name)), names: found.shards, shardOfFile: new Uint32Array() }
+      : indexedFiles(index, indexFile, found);
+  const threads = Math.min(maxThreads, Math.max(4, 2 * availableParallelism()));
+  const headers = await awaitNative(() => addon().openShards(files, index, shardOfFile, threads));
+  signal?.throwIfAborted();
+  const shards = files.map((file, i) => ({ file, name: names[i] ?? file }));
+  return new Checkpoint({ path: found.path, kind: found.kind, indexFile, shards }, headers);
+}
+
+/** The files that an index names; two spellings of one path are one file. */
+function indexedFiles(index: NativeIndex, indexFile: string, { path, folder, rivals }: Resolved) {
+  const names = index.files;
+  const paths = names.map((name) => shardPath(folder, name, indexFile));
+  const files = [...new Set(paths)];
+  const row = new Map(files.map((file, i) => [file, i]));
+  const unnamed = rivals.filter((rival) => !row.has(join(folder, rival)));
+  if (unnamed.length > 0) throw ambiguous(path, [basename(indexFile), ...unnamed]);
+  return { files, names: files.map((file) => relative(folder, file)), shardOfFile: Uint32Array.from(paths, (file) => row.get(file) ?? 0) };
+}

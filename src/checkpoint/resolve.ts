@@ -1,0 +1,160 @@
+import type { Dirent } from "node:fs";
+import { readdir, readlink, stat } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { errorOf } from "../errors.js";
+import { defaultChoices, pickedChoices, type WeightChoice, weightChoices } from "./families.js";
+import { fsError } from "./fs-errors.js";
+
+/** What a path stands for: shard files, or an index that names them. */
+export interface Resolved {
+  readonly path: string;
+  readonly kind: "file" | "index" | "folder";
+  /** Folder that the shards' names are relative to. */
+  readonly folder: string;
+  readonly indexFile: string | undefined;
+  /** Names of the shards; empty when an index names them. */
+  readonly shards: readonly string[];
+  /** Weight files that the index was preferred to without being asked for by name: it must name them all, else the choice is ambiguous. */
+  readonly rivals: readonly string[];
+}
+
+/**
+ * Finds the files of a checkpoint: a file, an index (`.json`), or a folder.
+ * @throws ERR_OPTION_INVALID, ERR_OPTION_CONFLICT, ERR_CHECKPOINT_URL_UNSUPPORTED, ERR_CHECKPOINT_NOT_FOUND, ERR_CHECKPOINT_PERMISSION,
+ * ERR_CHECKPOINT_IO, ERR_CHECKPOINT_AMBIGUOUS, ERR_CHECKPOINT_SHARD_MISSING
+ */
+export async function resolveCheckpoint(given: string | URL, weights: string | undefined): Promise<Resolved> {
+  const path = localPath(given);
+  let isFolder: boolean;
+  try {
+    isFolder = (await stat(path)).isDirectory();
+  } catch (cause) {
+    throw fsError(path, "stat", cause, await missingHint(path, given));
+  }
+  if (isFolder) return resolveFolder(path, weights);
+  if (weights !== undefined) {
+    throw errorOf("ERR_OPTION_CONFLICT", `weights ${JSON.stringify(weights)} picks among the files of a folder, but ${path} is a file`, {
+      facts: { option: "weights", file: path },
+    });
+  }
+  const folder = dirname(path);
+  if (path.endsWith(".json")) return { path, kind: "index", folder, indexFile: path, shards: [], rivals: [] };
+  return { path, kind: "file", folder, indexFile: undefined, shards: [basename(path)], rivals: [] };
+}
+
+/** Absolute path of what the caller gave. */
+function localPath(given: string | URL): string {
+  const text = given instanceof URL ? given.href : given;
+  if (typeof text !== "string" || text === "" || text.includes("\0")) {
+    throw errorOf("ERR_OPTION_INVALID", "a checkpoint's path is a string that is not empty and has no NUL, or a file: URL", {
+      facts: { option: "path" },
+    });
+  }
+  const scheme = given instanceof URL ? given.protocol : /^(?:[a-z][a-z0-9+.-]*:(?=\/\/)|file:(?=\/))/i.exec(text)?.[0];
+  if (scheme === undefined) return resolve(text);
+  if (scheme.toLowerCase() !== "file:") {
+    throw errorOf("ERR_CHECKPOINT_URL_UNSUPPORTED", `${text}: only file: URLs and paths can be opened, not ${scheme}; download it first`, {
+      facts: { url: text, scheme },
+    });
+  }
+  try {
+    return resolve(fileURLToPath(text));
+  } catch (cause) {
+    throw errorOf("ERR_CHECKPOINT_URL_UNSUPPORTED", `${text}: this file: URL names no local path (${(cause as Error).message})`, {
+      facts: { url: text, scheme },
+      cause,
+    });
+  }
+}
+
+async function missingHint(path: string, given: string | URL): Promise<string> {
+  const target = await readlink(path).catch(() => undefined);
+  if (target !== undefined) return `; this symbolic link leads to ${target}`;
+  const looksLikeRepository = typeof given === "string" && /^[\w-][\w.-]*\/[\w.-]+$/.test(given);
+  return looksLikeRepository ? "; a name of the Hugging Face Hub must be downloaded first" : "";
+}
+
+async function resolveFolder(path: string, weights: string | undefined): Promise<Resolved> {
+  if (weights !== undefined && (typeof weights !== "string" || weights === "" || weights.includes("/"))) {
+    throw errorOf("ERR_OPTION_INVALID", `weights ${JSON.stringify(weights)}: a file name or stem within the folder is wanted`, {
+      facts: { option: "weights" },
+    });
+  }
+  const { names, folders } = await listFolder(path);
+  const choices = weightChoices(names);
+  const candidates = weights === undefined ? defaultChoices(choices) : pickedChoices(choices, weights);
+  const [choice, other] = candidates;
+  if (choice === undefined) throw weights === undefined ? nothingThere(path, names, folders) : nothingPicked(path, weights, choices);
+  if (other !== undefined) throw ambiguous(path, choiceNames(candidates));
+  if (choice.kind === "index") {
+    const indexFile = join(path, choice.name);
+    const preferred = weights === undefined && choice.name !== "model.safetensors.index.json";
+    const others = choices.filter((rival) => preferred && rival.stem !== choice.stem);
+    return { path, kind: "folder", folder: path, indexFile, shards: [], rivals: others.flatMap((rival) => rival.files) };
+  }
+  if (choice.missing.length > 0) throw incomplete(path, choice);
+  if (choice.files.length !== choice.total) throw ambiguous(path, choice.files);
+  return { path, kind: "folder", folder: path, indexFile: undefined, shards: choice.files, rivals: [] };
+}
+
+/** Names in a folder. A sub-folder that takes the name of a standard file counts as one, which is then an error when it is opened. */
+async function listFolder(path: string): Promise<{ readonly names: string[]; readonly folders: string[] }> {
+  try {
+    const entries = await readdir(path, { withFileTypes: true });
+    const below = (entry: Dirent) => entry.isDirectory() && !/^model\.safetensors(\.index\.json)?$/.test(entry.name);
+    const folders = entries.filter(below);
+    return { names: entries.filter((entry) => !below(entry)).map(({ name }) => name), folders: folders.map(({ name }) => name) };
+  } catch (cause) {
+    throw fsError(path, "readdir", cause);
+  }
+}
+
+function nothingThere(path: string, names: readonly string[], folders: readonly string[]) {
+  const other = names.filter((name) => /\.(bin|pt|pth|ckpt|gguf|h5|msgpack|onnx|npz)$/.test(name));
+  const found = other.length > 0 ? `; weights of other formats are there: ${list(other)}` : "";
+  const below = folders.length > 0 ? `; folders below are not searched: ${list(folders)}` : "";
+  return errorOf(
+    "ERR_CHECKPOINT_NOT_FOUND",
+    `${path}: the folder holds no safetensors weights: looked for model.safetensors.index.json, model.safetensors, *.index.json, *.safetensors${found}${below}`,
+    { facts: { file: path } },
+  );
+}
+
+function nothingPicked(path: string, weights: string, choices: readonly WeightChoice[]) {
+  const names = choiceNames(choices);
+  const there = names.length > 0 ? `there are ${list(names)}` : "it holds no safetensors weights";
+  return errorOf("ERR_CHECKPOINT_NOT_FOUND", `${path}: weights ${JSON.stringify(weights)} picks nothing in this folder: ${there}`, {
+    facts: { file: path, option: "weights", choices: names },
+  });
+}
+
+function choiceNames(choices: readonly WeightChoice[]): string[] {
+  return choices.map((choice) => choice.name);
+}
+
+/** The error for several weights of which `names` pick one each. */
+export function ambiguous(path: string, names: readonly string[]) {
+  return errorOf(
+    "ERR_CHECKPOINT_AMBIGUOUS",
+    `${path}: several weights are side by side, and loading them together would mix them: ${list(names)}; pick one with the option weights`,
+    { facts: { file: path, option: "weights", choices: names } },
+  );
+}
+
+function incomplete(path: string, choice: WeightChoice) {
+  const { missing, total } = choice;
+  const file = join(path, missing[0] ?? "");
+  return errorOf(
+    "ERR_CHECKPOINT_SHARD_MISSING",
+    `${file}: no such file; ${missing.length} of the ${total} shards of ${choice.name} are missing`,
+    {
+      facts: { file, missing: missing.length, shards: total },
+    },
+  );
+}
+
+function list(names: readonly string[]): string {
+  const shown = names.slice(0, 12);
+  return names.length > shown.length ? `${shown.join(", ")} and ${names.length - shown.length} more` : shown.join(", ");
+}
