@@ -1,0 +1,87 @@
+import { errorOf } from "./errors.js";
+
+/** Names of the drivers that move the bytes of a load. */
+export const driverNames = ["auto", "pread", "io_uring", "map"] as const;
+export type DriverName = (typeof driverNames)[number];
+
+/** Most reading threads that can be asked for. */
+export const maxThreads = 1024;
+/** Longest deadline: what a timer of Node can hold. */
+export const maxTimeoutMs = 2 ** 31 - 1;
+
+/** One environment variable. */
+export interface EnvRow<Value> {
+  readonly name: string;
+  /** Value where the variable is unset or empty; undefined where it follows from the machine, as `defaultMeaning` says. */
+  readonly fallback: Value;
+  readonly defaultMeaning: string;
+  /** Unit of the text, or what it is. */
+  readonly unit: string;
+  /** What the text may be, for the documentation and for errors. */
+  readonly takes: string;
+  readonly meaning: string;
+  /** Undefined when the text is not allowed. */
+  parse(text: string): Value | undefined;
+}
+
+function row<Value>(entry: EnvRow<Value>): EnvRow<Value> {
+  return Object.freeze(entry);
+}
+
+/** Every environment variable that the package reads. An option that is given wins over its variable. */
+export const envTable = Object.freeze({
+  MX_DRIVER: row<DriverName>({
+    name: "MX_DRIVER",
+    fallback: "auto",
+    defaultMeaning: "`auto`",
+    unit: "name",
+    takes: `one of ${driverNames.join(", ")}`,
+    meaning: "Driver that moves the bytes, where the option `driver` is not given.",
+    parse: (text) => driverNames.find((name) => name === text),
+  }),
+  MX_THREADS: row<number | undefined>({
+    name: "MX_THREADS",
+    fallback: undefined,
+    defaultMeaning: "the processors this process may use (affinity and cgroup quota counted in)",
+    unit: "threads",
+    takes: `an integer from 1 to ${maxThreads}`,
+    meaning: "Native threads that read, where the option `threads` is not given.",
+    parse: (text) => (/^\d{1,4}$/.test(text) ? within(Number(text), 1, maxThreads) : undefined),
+  }),
+  MX_TIMEOUT: row<number>({
+    name: "MX_TIMEOUT",
+    fallback: 0,
+    defaultMeaning: "`0`, no deadline",
+    unit: "seconds",
+    takes: `a number of seconds from 0 to ${Math.floor(maxTimeoutMs / 1000)}, decimals allowed; 0 means no deadline`,
+    meaning: "Deadline of a load, where the option `timeoutMs` is not given.",
+    // Rounded up: a deadline of 0.0001 s is a millisecond, not none.
+    parse: (text) => (/^\d{1,10}(\.\d{1,9})?$/.test(text) ? within(Math.ceil(Number(text) * 1000), 0, maxTimeoutMs) : undefined),
+  }),
+});
+
+export type EnvName = keyof typeof envTable;
+/** What {@link readEnv} gives for a variable. */
+export type EnvValue<Name extends EnvName> = (typeof envTable)[Name]["fallback"];
+
+function within(value: number, min: number, max: number): number | undefined {
+  return value >= min && value <= max ? value : undefined;
+}
+
+/**
+ * Value of one variable: MX_DRIVER a driver's name, MX_THREADS a count or undefined, MX_TIMEOUT milliseconds (rounded up), 0 where there is no
+ * deadline. An empty variable counts as unset.
+ * @throws ERR_ENV_INVALID naming the variable, its text and what it takes
+ */
+export function readEnv<Name extends EnvName>(name: Name, environment: NodeJS.ProcessEnv = process.env): EnvValue<Name> {
+  const { fallback, parse, takes } = envTable[name] as EnvRow<EnvValue<Name>>;
+  const text = environment[name]?.trim();
+  if (text === undefined || text === "") return fallback;
+  const value = parse(text);
+  if (value === undefined) {
+    throw errorOf("ERR_ENV_INVALID", `the environment variable ${name} is ${JSON.stringify(text)}: it takes ${takes}`, {
+      facts: { option: name, value: text },
+    });
+  }
+  return value;
+}

@@ -1,0 +1,147 @@
+import { dtypes } from "../checkpoint/dtype.js";
+import { errorOf } from "../errors.js";
+import { addon } from "../native/load.js";
+import { type AvailableMemory, readAvailableMemory } from "../probe/memory.js";
+import { isPowerOfTwo, optionInvalid, requireInteger, requireOneOf, requirePowerOfTwo } from "../units.js";
+import { cutChunks, defaultMaxChunkBytes, minMaxChunkBytes } from "./chunks.js";
+import { type LoadPlan, makeLoadPlan, type ShardPlanParts } from "./load-plan.js";
+import { planMemory } from "./memory.js";
+import {
+  isAligned,
+  type Placement,
+  packedIsAligned,
+  placeAligned,
+  placeMapped,
+  placementNames,
+  placePacked,
+  type ShardLayout,
+} from "./placement.js";
+import { groupByShard, mergeRanges, PieceBuilder } from "./ranges.js";
+import { type NameSelector, selectRows } from "./select.js";
+import type { PlanSource } from "./source.js";
+
+export interface PlanOptions {
+  /** Tensors to load; default all. */
+  readonly include?: NameSelector | undefined;
+  /** Tensors to leave out of those. */
+  readonly exclude?: NameSelector | undefined;
+  /** Default `auto`, decided for each shard. */
+  readonly placement?: Placement | undefined;
+  /** Multiple at which tensors should stand, a power of two up to 2 MiB. Default: each tensor's element size. */
+  readonly alignmentBytes?: number | undefined;
+  /** Longest chunk in bytes, at least 4096; default 8 MiB. */
+  readonly maxChunkBytes?: number | undefined;
+  readonly device?: "host" | undefined;
+  /** Memory to hold the plan against; default: what there is now. */
+  readonly availableMemory?: AvailableMemory | undefined;
+  /** @internal For the driver `map`: addresses congruent to file offsets modulo the page size, one piece per shard. A number is that size in bytes. */
+  readonly pageCongruent?: boolean | number | undefined;
+}
+
+/** The allocation's base is a multiple of this, so no larger alignment can be promised. */
+export const maxAlignmentBytes = 2 * 2 ** 20;
+/** What direct I/O is taken to need where statx does not say: no file system of today asks for more than a page of 4096 bytes. */
+const assumedDirectAlign = 4096;
+
+/**
+ * Plans the load of a checkpoint, or of the tensors that are selected. Synchronous and pure: nothing is allocated, no file of the checkpoint
+ * is touched.
+ * @throws ERR_PLAN_TENSOR_UNKNOWN, ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN, ERR_OPTION_CONFLICT
+ */
+export function planLoad(source: PlanSource, options: PlanOptions = {}): LoadPlan {
+  if (source?.columns === undefined) throw optionInvalid("checkpoint", "one that openCheckpoint gave", source);
+  const placement = requireOneOf("placement", options.placement ?? "auto", placementNames);
+  const device = requireOneOf("device", options.device ?? "host", ["host"] as const);
+  const maxChunkBytes = requireInteger("maxChunkBytes", options.maxChunkBytes ?? defaultMaxChunkBytes, { min: minMaxChunkBytes });
+  const alignmentBytes =
+    options.alignmentBytes === undefined ? "element" : requirePowerOfTwo("alignmentBytes", options.alignmentBytes, maxAlignmentBytes);
+  const pageBytes = mappedPageBytes(options, placement);
+
+  const { columns, shardColumns } = source;
+  const rows = selectRows(source, options.include, options.exclude);
+  const alignOfDtype = Uint32Array.from(dtypes, ({ alignBytes }) => (alignmentBytes === "element" ? alignBytes : alignmentBytes));
+  const addressOffset = new Float64Array(rows.length);
+  const pieces = new PieceBuilder();
+  const placed: Omit<ShardPlanParts, "chunkBegin" | "chunkCount">[] = [];
+  let allocationBytes = 0;
+  for (const group of groupByShard(columns, rows)) {
+    const layout: ShardLayout = {
+      columns,
+      rows,
+      group,
+      ranges: mergeRanges(columns, rows, alignOfDtype, group),
+      alignOfDtype,
+      offsetAlign: directAlign(shardColumns.dioOffsetAlign[group.shard]),
+      memoryAlign: directAlign(shardColumns.dioMemAlign[group.shard]),
+      start: allocationBytes,
+    };
+    const packed = pageBytes !== undefined || placement === "packed" || (placement === "auto" && packedIsAligned(layout));
+    if (pageBytes !== undefined) allocationBytes = placeMapped(layout, pageBytes, addressOffset, pieces);
+    else allocationBytes = (packed ? placePacked : placeAligned)(layout, addressOffset, pieces);
+    // Under `auto` and `aligned` the placement itself promises it.
+    const promised = pageBytes === undefined && placement !== "packed";
+    const shard = source.shards[group.shard];
+    placed.push({
+      index: group.shard,
+      file: shard?.file ?? "",
+      name: shard?.name ?? "",
+      placement: packed ? "packed" : "aligned",
+      aligned: promised || isAligned(layout, addressOffset),
+      tensors: group.end - group.begin,
+      bytes: layout.ranges.reduce((sum, range) => sum + range.length, 0),
+      rangeCount: layout.ranges.length,
+      readRanges: layout.ranges,
+      selectedBegin: group.begin,
+    });
+  }
+
+  const pieceColumns = pieces.columns();
+  const blockBytes = (shard: number) =>
+    Math.max(directAlign(shardColumns.dioOffsetAlign[shard]), directAlign(shardColumns.dioMemAlign[shard]));
+  // A mapping is not read piece by piece.
+  const chunks = pageBytes === undefined ? cutChunks(pieceColumns, maxChunkBytes, blockBytes) : pieceColumns;
+  const bytes = placed.reduce((sum, shard) => sum + shard.bytes, 0);
+  return makeLoadPlan({
+    source,
+    device,
+    placement,
+    alignmentBytes,
+    maxChunkBytes,
+    shards: withChunks(placed, chunks.shard),
+    totals: Object.freeze({
+      tensors: rows.length,
+      bytes,
+      ranges: placed.reduce((sum, shard) => sum + shard.rangeCount, 0),
+      chunks: chunks.offset.length,
+      allocationBytes,
+      alignmentWasteBytes: allocationBytes - bytes,
+    }),
+    memory: planMemory(pageBytes === undefined ? allocationBytes : 0, options.availableMemory ?? readAvailableMemory()),
+    columns: { rows, addressOffset, chunks, pieces: pieceColumns },
+  });
+}
+
+function mappedPageBytes(options: PlanOptions, placement: Placement): number | undefined {
+  const { pageCongruent = false } = options;
+  if (pageCongruent === false) return undefined;
+  const other = placement === "aligned" ? "placement" : options.alignmentBytes !== undefined ? "alignmentBytes" : undefined;
+  if (other !== undefined) {
+    throw errorOf("ERR_OPTION_CONFLICT", `${other} cannot be chosen where files are mapped: their tensors stand as in the file`, {
+      facts: { option: other },
+    });
+  }
+  return pageCongruent === true ? addon().pageBytes() : pageCongruent;
+}
+
+function directAlign(reported: number | undefined): number {
+  return reported !== undefined && isPowerOfTwo(reported) ? reported : assumedDirectAlign;
+}
+
+function withChunks(placed: readonly Omit<ShardPlanParts, "chunkBegin" | "chunkCount">[], chunkShard: Uint32Array): ShardPlanParts[] {
+  let end = 0;
+  return placed.map((shard) => {
+    const chunkBegin = end;
+    while (end < chunkShard.length && chunkShard[end] === shard.index) end++;
+    return { ...shard, chunkBegin, chunkCount: end - chunkBegin };
+  });
+}

@@ -1,0 +1,67 @@
+import { cgroupFolders } from "./cgroup.js";
+import { type ReadText, readText } from "./read-text.js";
+
+/** Memory that a load can take now. */
+export interface AvailableMemory {
+  /** Bytes; null where the kernel says nothing. */
+  readonly bytes: number | null;
+  /** What sets the bound: `MemAvailable`, the folder of a control group, or `unknown`. */
+  readonly limitedBy: string;
+}
+
+/** A limit of this size or more means none: version 1 writes the largest multiple of a page below 2^63. */
+const unlimitedBytes = 2 ** 60;
+
+/**
+ * The smaller of the machine's MemAvailable (proc_meminfo(5)) and what each control group above this process has left: its limit less its
+ * usage, where file cache counts as free because the kernel drops it first. Swap is not counted. Reads a handful of kernel files.
+ */
+export function readAvailableMemory(read: ReadText = readText): AvailableMemory {
+  let bytes: number | null = null;
+  let limitedBy = "unknown";
+  const kib = /^MemAvailable:\s+(\d+) kB$/m.exec(read("/proc/meminfo") ?? "")?.[1];
+  if (kib !== undefined) {
+    bytes = Number(kib) * 1024;
+    limitedBy = "MemAvailable";
+  }
+  for (const limit of readMemoryLimits(read)) {
+    if (bytes === null || limit.availableBytes < bytes) {
+      bytes = limit.availableBytes;
+      limitedBy = limit.folder;
+    }
+  }
+  return Object.freeze({ bytes, limitedBy });
+}
+
+export interface MemoryLimit {
+  readonly folder: string;
+  readonly limitBytes: number;
+  readonly availableBytes: number;
+}
+
+/** The control groups around this process that limit its memory, its own first. */
+export function readMemoryLimits(read: ReadText = readText): MemoryLimit[] {
+  const limits: MemoryLimit[] = [];
+  for (const { version, folders } of cgroupFolders("memory", read)) {
+    for (const folder of folders) {
+      const limitBytes = integer(read(`${folder}/${version === 2 ? "memory.max" : "memory.limit_in_bytes"}`));
+      const usedBytes = integer(read(`${folder}/${version === 2 ? "memory.current" : "memory.usage_in_bytes"}`));
+      if (limitBytes === undefined || usedBytes === undefined || limitBytes >= unlimitedBytes) continue;
+      const cache = fileCacheBytes(read(`${folder}/memory.stat`) ?? "", version);
+      limits.push({ folder, limitBytes, availableBytes: Math.max(0, limitBytes - usedBytes + Math.min(cache, usedBytes)) });
+    }
+  }
+  return limits;
+}
+
+/** File pages on the lists that the kernel reclaims from; shared memory is not among them. */
+function fileCacheBytes(stat: string, version: 1 | 2): number {
+  const prefix = version === 2 ? "" : "total_";
+  const value = (key: string) => Number(new RegExp(`^${prefix}${key} (\\d+)$`, "m").exec(stat)?.[1] ?? 0);
+  return value("inactive_file") + value("active_file");
+}
+
+/** Undefined for `max` and for a file that is not there. */
+function integer(text: string | undefined): number | undefined {
+  return /^\d+$/.test(text?.trim() ?? "") ? Number(text) : undefined;
+}

@@ -1,0 +1,137 @@
+import { inspect } from "node:util";
+import { errorOf, type ModelExpressError } from "./errors.js";
+
+/** Bytes in each unit that sizes are written in. */
+const unitBytes: ReadonlyMap<string, number> = new Map([
+  ["", 1],
+  ["b", 1],
+  ["kb", 1e3],
+  ["mb", 1e6],
+  ["gb", 1e9],
+  ["tb", 1e12],
+  ["kib", 2 ** 10],
+  ["mib", 2 ** 20],
+  ["gib", 2 ** 30],
+  ["tib", 2 ** 40],
+]);
+
+/** What {@link parseBytes} takes, for messages and help texts. */
+export const byteSizeForms = "a number of bytes, or one with a unit: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB";
+
+/**
+ * Bytes of a size such as `2GiB`, `1.5 MiB`, `64kB` or `4096`; case does not matter. Undefined for anything else, for a part of a byte, and
+ * for a size beyond 2^53 - 1.
+ */
+export function parseBytes(text: string): number | undefined {
+  const parts = /^(\d+(?:\.\d+)?)\s*([kmgt]?i?b|)$/i.exec(text.trim());
+  const unit = unitBytes.get((parts?.[2] ?? "?").toLowerCase());
+  if (parts === null || unit === undefined) return undefined;
+  const bytes = Number(parts[1]) * unit;
+  return Number.isSafeInteger(bytes) ? bytes : undefined;
+}
+
+const binaryUnits = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
+
+/** A size for people: `0 B`, `512 B`, `2 GiB`, `1.53 MiB`; three significant digits, binary units. */
+export function formatBytes(bytes: number): string {
+  let value = Math.abs(bytes);
+  let unit = 0;
+  // 1023.5 KiB would be shown as 1024 KiB: one unit up instead.
+  while (value >= (unit === 0 ? 1024 : 1023.5) && unit < binaryUnits.length - 1) {
+    value /= 1024;
+    unit++;
+  }
+  const digits = value >= 1000 ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
+  return `${bytes < 0 ? "-" : ""}${digits} ${binaryUnits[unit]}`;
+}
+
+/** A rate for people, in the decimal units that storage is sold by: `2.61 GB/s`. `-` where the rate is not known. */
+export function formatRate(bytesPerSecond: number): string {
+  if (!Number.isFinite(bytesPerSecond)) return "-";
+  for (const [unit, size] of [
+    ["GB/s", 1e9],
+    ["MB/s", 1e6],
+    ["kB/s", 1e3],
+  ] as const) {
+    if (bytesPerSecond >= size) return `${Number((bytesPerSecond / size).toPrecision(3))} ${unit}`;
+  }
+  return `${Math.round(bytesPerSecond)} B/s`;
+}
+
+/** A duration for people: `0.25 ms`, `12.3 ms`, `1.5 s`, `2 min 5 s`. */
+export function formatDuration(milliseconds: number): string {
+  if (milliseconds < 999.5) return `${Number(milliseconds.toPrecision(3))} ms`;
+  const seconds = milliseconds / 1000;
+  if (seconds < 59.95) return `${Number(seconds.toPrecision(3))} s`;
+  const whole = Math.round(seconds);
+  return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+}
+
+/** Smallest multiple of `multiple` that is not below `value`. Both are safe integers, `value` at least 0. */
+export function roundUp(value: number, multiple: number): number {
+  const rest = value % multiple;
+  return rest === 0 ? value : value + (multiple - rest);
+}
+
+/** Largest multiple of `multiple` that is not above `value`. Both are safe integers, `value` at least 0. */
+export function roundDown(value: number, multiple: number): number {
+  return value - (value % multiple);
+}
+
+/** True for 1, 2, 4, ... 2^52. */
+export function isPowerOfTwo(value: number): boolean {
+  if (!Number.isSafeInteger(value) || value < 1) return false;
+  let rest = value;
+  while (rest % 2 === 0) rest /= 2;
+  return rest === 1;
+}
+
+/** A value as it is shown in a message: short, on one line. */
+export function describe(value: unknown): string {
+  const text = inspect(value, { depth: 0, maxStringLength: 80, maxArrayLength: 4, breakLength: Number.POSITIVE_INFINITY });
+  return text.length > 100 ? `${text.slice(0, 99)}…` : text;
+}
+
+/** The error for an option with a wrong value: `threads must be a positive integer, got -1`. */
+export function optionInvalid(option: string, takes: string, value: unknown): ModelExpressError {
+  return errorOf("ERR_OPTION_INVALID", `${option} must be ${takes}, got ${describe(value)}`, { facts: { option, value } });
+}
+
+export interface IntegerBounds {
+  /** Smallest value allowed. */
+  readonly min: number;
+  /** Largest value allowed; default 2^53 - 1. */
+  readonly max?: number;
+}
+
+/**
+ * Gives back `value` when it is an integer within the bounds.
+ * @throws ERR_OPTION_INVALID naming the option and the value
+ */
+export function requireInteger(option: string, value: unknown, { min, max = Number.MAX_SAFE_INTEGER }: IntegerBounds): number {
+  if (typeof value === "number" && Number.isSafeInteger(value) && value >= min && value <= max) return value;
+  const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
+  throw optionInvalid(option, min === 1 && max === Number.MAX_SAFE_INTEGER ? "a positive integer" : `an integer ${range}`, value);
+}
+
+/**
+ * Gives back `value` when it is a power of two up to `max`.
+ * @throws ERR_OPTION_INVALID naming the option and the value
+ */
+export function requirePowerOfTwo(option: string, value: unknown, max: number): number {
+  if (typeof value === "number" && isPowerOfTwo(value) && value <= max) return value;
+  throw optionInvalid(option, `a power of two up to ${max}`, value);
+}
+
+/**
+ * Gives back `value` when it is one of the names.
+ * @throws ERR_OPTION_UNKNOWN for another string, listing the names; ERR_OPTION_INVALID for what is no string
+ */
+export function requireOneOf<Name extends string>(option: string, value: unknown, names: readonly Name[]): Name {
+  const found = names.find((name) => name === value);
+  if (found !== undefined) return found;
+  if (typeof value !== "string") throw optionInvalid(option, `one of ${names.join(", ")}`, value);
+  throw errorOf("ERR_OPTION_UNKNOWN", `${option} ${describe(value)} does not exist: use one of ${names.join(", ")}`, {
+    facts: { option, value },
+  });
+}
