@@ -1,0 +1,217 @@
+import { errorOf } from "../errors.js";
+import { publish } from "../events.js";
+import type { NativeArena } from "../native/addon.js";
+import { callNative } from "../native/failure.js";
+import type { ArenaMemory } from "./arena-memory.js";
+import { BackendMemory } from "./backend-memory.js";
+import { closeUnreachable } from "./close-unreachable.js";
+import { isPlainHostBackend } from "./host-backend.js";
+import { NativeMemory } from "./native-memory.js";
+import { DEFAULT_ARENA_BYTES, isPowerOfTwo, requireBackend, requireGranularity, requireSize, reserveBytes } from "./options.js";
+import { addressText, publishReleaseFailure } from "./release-failure.js";
+import { requireViewLength, ViewSet } from "./views.js";
+import type { VmmBackend } from "./vmm-backend.js";
+
+export interface VmmArenaOptions {
+  /** Where the memory comes from. Required: an arena never falls back to one of its own. */
+  readonly backend: VmmBackend;
+  /** Address space to reserve in bytes, rounded up to the backend's granularity. Default {@link DEFAULT_ARENA_BYTES}. */
+  readonly totalBytes?: number;
+}
+
+/** A view keeps its arena: memory is not closed behind it because nobody else holds the arena any more. */
+const arenaOfView = new WeakMap<ArrayBuffer, VmmArena>();
+
+/**
+ * One reserved range of addresses, filled by bump allocation: addresses ascend and are never handed out twice, so a registration over
+ * `registeredRange()` stays valid whatever is freed.
+ *
+ * An arena belongs to the JavaScript thread that made it. Disposable; everything can be read after `close()`. One that becomes unreachable
+ * unclosed is closed by a finalizer, which publishes failures as events.
+ */
+export class VmmArena {
+  /** First address of the reserve. */
+  readonly base: bigint;
+  /** Bytes reserved: a multiple of the granularity. */
+  readonly totalBytes: number;
+  /** What sizes are rounded up to, in bytes: a power of two. */
+  readonly granularity: number;
+  /** The backend's device, `host` where it names none. */
+  readonly device: string;
+  /** What lies behind the addresses, as the backend says. */
+  readonly memory: "host" | "device" | "none";
+  /** @internal */
+  readonly native: NativeArena;
+  readonly #memory: ArenaMemory;
+  /** By the start of their allocation. */
+  readonly #views = new Map<bigint, ViewSet>();
+
+  /**
+   * Asks the backend for its granularity, then reserves; allocates nothing yet.
+   * @throws ERR_ARENA_BACKEND_REQUIRED, ERR_ARENA_SIZE, ERR_ARENA_GRANULARITY, ERR_ARENA_BACKEND_RESULT, what the backend throws
+   *   (ERR_ARENA_RESERVE_REFUSED from the host's); what fails after the reserve releases it again
+   */
+  constructor(options: VmmArenaOptions) {
+    const backend = requireBackend(options?.backend);
+    const totalBytes = options.totalBytes ?? DEFAULT_ARENA_BYTES;
+    requireSize("totalBytes", totalBytes);
+    const granularity = backend.allocationGranularity();
+    requireGranularity(granularity);
+    this.totalBytes = reserveBytes(totalBytes, granularity);
+    this.granularity = granularity;
+    this.device = backend.device ?? "host";
+    this.memory = backend.memory ?? "none";
+    if (isPlainHostBackend(backend)) {
+      this.#memory = new NativeMemory(this.totalBytes);
+    } else {
+      this.#memory = new BackendMemory(backend, this.totalBytes, granularity);
+      closeUnreachable.register(this, this.#memory, this);
+    }
+    this.native = this.#memory.native;
+    this.base = this.native.base;
+    publish({ event: "arena.reserve", address: addressText(this.base), totalBytes: this.totalBytes, granularity, device: this.device });
+  }
+
+  /** @internal True when the memory is the native host backend's own, so that files can be mapped over it. */
+  get nativeHost(): boolean {
+    return this.#memory instanceof NativeMemory;
+  }
+
+  /** Everything ever handed out, from the base on, holes included. Never falls. */
+  get usedBytes(): number {
+    return this.#stat(0);
+  }
+
+  /** Bytes of the allocations alive. */
+  get mappedBytes(): number {
+    return this.#stat(1);
+  }
+
+  get liveAllocationCount(): number {
+    return this.#stat(2);
+  }
+
+  get closed(): boolean {
+    return this.#stat(3) === 1;
+  }
+
+  get state(): "open" | "closed" {
+    return this.closed ? "closed" : "open";
+  }
+
+  /** What to register with a network card or storage library: everything ever handed out. `usedBytes` is 0 before the first `malloc`. */
+  registeredRange(): { readonly base: bigint; readonly usedBytes: number } {
+    return { base: this.base, usedBytes: this.usedBytes };
+  }
+
+  /**
+   * Allocates `bytes`, rounded up to the granularity, by one call of the backend, and returns the address. When the backend fails its error
+   * goes up unchanged and only this piece of address space is lost: `usedBytes` has grown, nothing else.
+   * @param alignment a power of two up to the granularity, which all addresses keep anyhow
+   * @throws ERR_ARENA_SIZE, ERR_ARENA_ALIGNMENT, ERR_ARENA_EXHAUSTED, ERR_ARENA_CLOSED, ERR_ARENA_REENTRANT, ERR_ARENA_BACKEND_RESULT,
+   *   what the backend throws (ERR_ARENA_OUT_OF_MEMORY from the host's)
+   */
+  malloc(bytes: number, alignment?: number): bigint {
+    const memory = this.#memory;
+    if (memory.busy) throw this.#reentrant("malloc");
+    requireSize("malloc(bytes)", bytes);
+    if (alignment !== undefined) this.#requireAlignment(alignment);
+    return memory.malloc(bytes);
+  }
+
+  /**
+   * Gives the allocation that starts at `address` back and detaches its views. An address that is unknown, already freed, or of a closed
+   * arena is no error and does nothing. A failure of the backend is published as `arena.release-failed`; the allocation is gone all the same.
+   * @throws ERR_ARENA_BUSY while a transfer uses the allocation, and then changes nothing; ERR_ARENA_ADDRESS when `address` is no bigint;
+   *   ERR_ARENA_REENTRANT
+   */
+  free(address: bigint): void {
+    const memory = this.#memory;
+    if (memory.busy) throw this.#reentrant("free");
+    if (typeof address !== "bigint") throw this.#noAddress(address);
+    if (BigInt.asUintN(64, address) !== address || !memory.take(address)) return;
+    try {
+      if (this.#views.size > 0) this.#detachViews(address);
+    } finally {
+      this.#giveBack(address);
+    }
+  }
+
+  /**
+   * Refuses further work, detaches all views, gives every live allocation back exactly once, going on after errors, and releases the
+   * reserve. Then throws the first error, if any; each is also published as `arena.release-failed`. Closing again does nothing.
+   * @throws ERR_ARENA_BUSY while a transfer uses any allocation: the arena then stays open; ERR_ARENA_REENTRANT; what the backend threw first
+   */
+  close(): void {
+    if (this.#memory.busy) throw this.#reentrant("close");
+    if (!this.#memory.beginClose()) return;
+    closeUnreachable.unregister(this);
+    for (const views of this.#views.values()) views.detachAll();
+    this.#views.clear();
+    const errors = this.#memory.finishClose();
+    for (const error of errors) publishReleaseFailure("close", addressText(this.base), error);
+    if (errors.length > 0) throw errors[0];
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  /**
+   * `length` bytes at `address` without a copy, detached when they are freed. It keeps the arena reachable.
+   * @internal
+   * @throws ERR_TENSOR_VIEW_TOO_LARGE, ERR_ARENA_ADDRESS when they do not lie within one live allocation, ERR_ARENA_CLOSED,
+   *   ERR_ARENA_NOT_LOADABLE when the memory is not the host's
+   */
+  view(address: bigint, length: number): ArrayBuffer {
+    requireViewLength(length);
+    if (length === 0) return new ArrayBuffer(0);
+    const buffer = callNative(() => this.native.view(address, length));
+    const allocation = this.native.allocationOf(address, length);
+    if (allocation === null) throw this.#noAddress(address);
+    let views = this.#views.get(allocation);
+    if (views === undefined) {
+      views = new ViewSet();
+      this.#views.set(allocation, views);
+    }
+    views.add(buffer);
+    arenaOfView.set(buffer, this);
+    return buffer;
+  }
+
+  #stat(at: number): number {
+    return this.native.stats()[at] as number;
+  }
+
+  #giveBack(address: bigint): void {
+    try {
+      this.#memory.giveBack();
+    } catch (error) {
+      publishReleaseFailure("free", addressText(address), error);
+    }
+  }
+
+  #detachViews(allocation: bigint): void {
+    this.#views.get(allocation)?.detachAll();
+    this.#views.delete(allocation);
+  }
+
+  #requireAlignment(alignment: number): void {
+    if (isPowerOfTwo(alignment) && alignment <= this.granularity && this.base % BigInt(alignment) === 0n) return;
+    const limit =
+      this.base % BigInt(this.granularity) === 0n ? `${this.granularity}, the granularity` : `that of the base ${addressText(this.base)}`;
+    throw errorOf("ERR_ARENA_ALIGNMENT", `malloc: the alignment must be a power of two up to ${limit}, it is ${String(alignment)}`, {
+      facts: { alignment },
+    });
+  }
+
+  #noAddress(address: unknown): Error {
+    const shown = typeof address === "bigint" ? addressText(address) : `${typeof address} ${String(address)}`;
+    return errorOf("ERR_ARENA_ADDRESS", `${shown} is no address of a live allocation of this arena: pass what malloc returned, a bigint`);
+  }
+
+  #reentrant(operation: string): Error {
+    const message = `${operation}: the arena is in the middle of a call of its backend, and that backend called ${operation} of the same arena`;
+    return errorOf("ERR_ARENA_REENTRANT", message, { facts: { operation } });
+  }
+}

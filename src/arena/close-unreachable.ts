@@ -1,0 +1,21 @@
+import { errorOf, ModelExpressError } from "../errors.js";
+import type { ArenaMemory } from "./arena-memory.js";
+import { addressText, publishReleaseFailure } from "./release-failure.js";
+
+/** How long to wait before memory that a transfer still uses is tried again. */
+const retryMs = 250;
+
+/** Closes the memory of arenas that became unreachable unclosed. */
+export const closeUnreachable = new FinalizationRegistry<ArenaMemory>(closeMemory);
+
+function closeMemory(memory: ArenaMemory): void {
+  const address = addressText(memory.native.base);
+  try {
+    if (!memory.beginClose()) return;
+  } catch (error) {
+    if (error instanceof ModelExpressError && error.code === "ERR_ARENA_BUSY") setTimeout(closeMemory, retryMs, memory).unref();
+    else publishReleaseFailure("close", address, errorOf("ERR_INTERNAL", "an unreachable arena cannot be closed", { cause: error }));
+    return;
+  }
+  for (const error of memory.finishClose()) publishReleaseFailure("close", address, error);
+}

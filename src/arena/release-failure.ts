@@ -1,0 +1,18 @@
+import { publish } from "../events.js";
+
+/** How an address is written in messages and events. */
+export function addressText(address: unknown): string {
+  return typeof address === "bigint" ? `0x${address.toString(16)}` : String(address);
+}
+
+/** Tells of memory or address space that could not be given back where throwing would hide something or help nobody. */
+export function publishReleaseFailure(operation: string, address: string, error: unknown, after?: unknown): void {
+  publish({
+    event: "arena.release-failed",
+    operation,
+    address,
+    message: error instanceof Error ? error.message : String(error),
+    error,
+    ...(after === undefined ? {} : { after }),
+  });
+}

@@ -1,0 +1,82 @@
+import type { Checkpoint } from "../checkpoint/checkpoint.js";
+import { publish } from "../events.js";
+import { planColumns } from "../plan/load-plan.js";
+import { assertFits } from "../plan/memory.js";
+import { planLoad } from "../plan/plan-load.js";
+import { addressColumn } from "../transfer/addresses.js";
+import type { Transfer } from "../transfer/driver.js";
+import { driverOf } from "../transfer/drivers.js";
+import { transferFiles } from "../transfer/files.js";
+import { abandon, awaitTransfer } from "../transfer/waiting.js";
+import { LoadMemory } from "./load-memory.js";
+import { LoadedModel } from "./loaded-model.js";
+import { openBefore } from "./open-before.js";
+import { type LoadOptions, resolveLoadOptions } from "./options.js";
+import { makeReport } from "./report.js";
+
+/**
+ * Brings the tensors of a checkpoint into one allocation of an arena in host memory. Every byte is in place when it resolves.
+ *
+ * An aborted, late or failed load rejects at once; the error's `settled` resolves when nothing is in flight any more and the memory is given back.
+ * @param source path or `file:` URL of a safetensors file, an index or a folder, or a checkpoint opened before
+ * @throws what `openCheckpoint` and `planLoad` throw; ERR_MEMORY_WOULD_NOT_FIT; ERR_ARENA_RESERVE_REFUSED, ERR_ARENA_OUT_OF_MEMORY,
+ *   ERR_ARENA_EXHAUSTED; ERR_TRANSFER_READ, ERR_TRANSFER_UNEXPECTED_END, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_TIMEOUT; with `io_uring` asked for by
+ *   name ERR_TRANSFER_IO_URING_REFUSED and ERR_TRANSFER_DIRECT_REFUSED; the reason of `signal`; what `onProgress` throws
+ */
+export async function loadCheckpoint(source: string | URL | Checkpoint, options: LoadOptions = {}): Promise<LoadedModel> {
+  const started = performance.now();
+  const settings = resolveLoadOptions(options);
+  const { signal, timeoutMs } = settings;
+  signal?.throwIfAborted();
+  const deadline = timeoutMs > 0 ? started + timeoutMs : undefined;
+
+  const checkpoint = await openBefore(source, options, deadline, timeoutMs);
+  const opened = performance.now();
+  const plan = planLoad(checkpoint, settings.plan);
+  assertFits(plan);
+  const planned = performance.now();
+
+  const { allocationBytes } = plan.totals;
+  const memory = new LoadMemory(settings.arena, allocationBytes);
+  const { arena, base } = memory;
+  const allocated = performance.now();
+  let transfer: Transfer;
+  try {
+    const driver = driverOf(settings.driver);
+    const columns = planColumns(plan);
+    const { shard: file, offset, length, addressOffset } = driver.capabilities.copies ? columns.chunks : columns.pieces;
+    transfer = driver.submit({
+      arena,
+      files: transferFiles(checkpoint.shards, checkpoint.shardColumns),
+      pieces: { file, offset, length, address: addressColumn(base, addressOffset) },
+      threads: settings.threads,
+      maxChunkBytes: plan.maxChunkBytes,
+    });
+  } catch (error) {
+    throw await abandon([], error, () => memory.release());
+  }
+  const waiting = { signal, deadline, timeoutMs, totalBytes: plan.totals.bytes, onProgress: settings.onProgress };
+  const summary = await awaitTransfer(transfer, waiting, () => memory.release());
+  const transferred = performance.now();
+
+  for (const [row, reason] of summary.fallback.entries()) {
+    if (reason !== "") publish({ event: "load.fallback", file: checkpoint.shards[row]?.file, driver: settings.driver, reason });
+  }
+  const report = makeReport({
+    checkpoint,
+    plan,
+    driver: settings.driver,
+    threads: settings.threads,
+    summary,
+    hugePageBytes: allocationBytes === 0 ? 0 : arena.native.hugePageBytes(base, allocationBytes),
+    times: {
+      openMs: opened - started,
+      planMs: planned - opened,
+      allocateMs: allocated - planned,
+      transferMs: transferred - allocated,
+      totalMs: transferred - started,
+    },
+  });
+  const { threads, closeTimeoutMs } = settings;
+  return new LoadedModel({ checkpoint, plan, report, memory, threads, closeTimeoutMs });
+}

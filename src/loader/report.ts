@@ -1,0 +1,133 @@
+import type { Checkpoint } from "../checkpoint/checkpoint.js";
+import type { DriverName } from "../envs.js";
+import type { TransferSummary } from "../native/addon.js";
+import { type LoadPlan, planColumns } from "../plan/load-plan.js";
+
+/** Way that bytes took: out of the page cache or through it, around it by io_uring or by threads, or mapped. */
+export type ReadPath = "buffered" | "io_uring" | "direct-threads" | "map";
+
+/** What a load really did. Plain data; `mx load --json` prints it. */
+export interface LoadReport {
+  readonly path: string;
+  readonly device: "host";
+  /** Driver that was asked for, and the ways its bytes took. */
+  readonly driver: { readonly asked: DriverName; readonly used: readonly ReadPath[] };
+  readonly shards: readonly ShardReport[];
+  readonly tensors: number;
+  /** Bytes of the tensors loaded. */
+  readonly bytes: number;
+  /** Bytes that were in the page cache; null where the kernel does not tell, or nothing was read. */
+  readonly bytesFromCache: number | null;
+  /** Bytes that came from the disk; null likewise. */
+  readonly bytesFromDisk: number | null;
+  /** `bytes` over the time of the transfer. */
+  readonly bytesPerSecond: number;
+  readonly ranges: number;
+  readonly chunks: number;
+  /** Reads that were made. */
+  readonly reads: number;
+  readonly threads: number;
+  readonly allocationBytes: number;
+  /** Bytes of the allocation in huge pages at the end of the load; null where the kernel does not tell. */
+  readonly hugePageBytes: number | null;
+  readonly times: LoadTimes;
+}
+
+/** Milliseconds of each phase; `totalMs` from the call to the last byte in place. */
+export interface LoadTimes {
+  readonly openMs: number;
+  readonly planMs: number;
+  readonly allocateMs: number;
+  readonly transferMs: number;
+  readonly totalMs: number;
+}
+
+export interface ShardReport {
+  readonly name: string;
+  readonly file: string;
+  readonly placement: "packed" | "aligned";
+  readonly used: readonly ReadPath[];
+  /** Why these ways, in words. */
+  readonly reason: string;
+  readonly bytes: number;
+  readonly bytesFromCache: number | null;
+  readonly bytesFromDisk: number | null;
+}
+
+export interface ReportParts {
+  readonly checkpoint: Checkpoint;
+  readonly plan: LoadPlan;
+  readonly driver: DriverName;
+  readonly threads: number;
+  readonly summary: TransferSummary;
+  readonly hugePageBytes: number;
+  readonly times: LoadTimes;
+}
+
+export function makeReport(parts: ReportParts): LoadReport {
+  const { plan, summary, times, hugePageBytes } = parts;
+  const shards = plan.shards.map((shard) => shardReport(shard, parts.driver, summary));
+  const sum = (values: readonly (number | null)[]): number | null =>
+    values.reduce<number | null>((total, value) => (total === null || value === null ? null : total + value), 0);
+  return Object.freeze({
+    path: parts.checkpoint.path,
+    device: plan.device,
+    driver: Object.freeze({ asked: parts.driver, used: Object.freeze([...new Set(shards.flatMap((shard) => shard.used))]) }),
+    shards: Object.freeze(shards),
+    tensors: planColumns(plan).rows.length,
+    bytes: plan.totals.bytes,
+    bytesFromCache: sum(shards.map((shard) => shard.bytesFromCache)),
+    bytesFromDisk: sum(shards.map((shard) => shard.bytesFromDisk)),
+    bytesPerSecond: times.transferMs > 0 ? Math.round(plan.totals.bytes / (times.transferMs / 1000)) : 0,
+    ranges: plan.totals.ranges,
+    chunks: plan.totals.chunks,
+    reads: summary.reads,
+    threads: parts.threads,
+    allocationBytes: plan.totals.allocationBytes,
+    hugePageBytes: hugePageBytes < 0 ? null : hugePageBytes,
+    times: Object.freeze(times),
+  });
+}
+
+function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, summary: TransferSummary): ShardReport {
+  const at = (column: Float64Array) => column[shard.index] ?? 0;
+  const [buffered, cached, direct] = [at(summary.bufferedBytes), at(summary.cachedBytes), at(summary.directBytes)];
+  const fallback = summary.fallback[shard.index] ?? "";
+  const used: ReadPath[] = [];
+  if (driver === "map") used.push("map");
+  if (buffered > 0) used.push("buffered");
+  if (direct > 0) used.push(fallback.startsWith("io_uring refused") ? "direct-threads" : "io_uring");
+  const known = driver !== "map" && cached >= 0;
+  return Object.freeze({
+    name: shard.name,
+    file: shard.file,
+    placement: shard.placement,
+    used: Object.freeze(used),
+    reason: reasonFor(driver, { buffered, cached, direct, fallback }),
+    bytes: shard.bytes,
+    bytesFromCache: known ? cached : null,
+    bytesFromDisk: known ? buffered + direct - cached : null,
+  });
+}
+
+interface ShardBytes {
+  readonly buffered: number;
+  readonly cached: number;
+  readonly direct: number;
+  readonly fallback: string;
+}
+
+function reasonFor(driver: DriverName, { buffered, cached, direct, fallback }: ShardBytes): string {
+  if (driver !== "auto") return "asked for by name";
+  const found =
+    buffered + direct === 0
+      ? "nothing to read"
+      : cached < 0
+        ? "what the page cache held is not known"
+        : direct === 0 && cached === buffered
+          ? "all in the page cache"
+          : cached === 0
+            ? "nothing in the page cache"
+            : `${cached} of ${buffered + direct} bytes in the page cache`;
+  return fallback === "" ? found : `${found}; ${fallback}`;
+}

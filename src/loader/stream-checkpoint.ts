@@ -1,0 +1,213 @@
+import type { Checkpoint } from "../checkpoint/checkpoint.js";
+import { errorOf } from "../errors.js";
+import { type LoadPlan, planColumns } from "../plan/load-plan.js";
+import { assertFits, planMemory } from "../plan/memory.js";
+import { planLoad } from "../plan/plan-load.js";
+import { addressColumn } from "../transfer/addresses.js";
+import type { Transfer } from "../transfer/driver.js";
+import { driverOf } from "../transfer/drivers.js";
+import { transferFiles } from "../transfer/files.js";
+import { abandon, type Progress, progressIntervalMs, transferOutcome, within } from "../transfer/waiting.js";
+import { formatBytes, requireInteger } from "../units.js";
+import { LoadMemory } from "./load-memory.js";
+import { openBefore } from "./open-before.js";
+import { type LoadOptions, type LoadSettings, resolveLoadOptions } from "./options.js";
+import { Tensor, type TensorMemory } from "./tensor.js";
+import { cutWindows, type StreamWindow } from "./windows.js";
+
+/** Options of {@link streamCheckpoint}. */
+export interface StreamOptions extends LoadOptions {
+  /**
+   * Most bytes of tensors in memory at one time. With it a tensor's bytes live until the next step of the iteration, then they are detached.
+   * Without it the whole selection stays in memory as long as a tensor or a view of it can be reached, in a caller's arena until that is closed.
+   */
+  readonly maxBytes?: number | undefined;
+}
+
+/** Tensors read together where no bound asks for less. */
+const windowBytes = 64 * 2 ** 20;
+/** Windows in flight or being handed out: one is read while the other is used. */
+const slots = 2;
+
+/**
+ * Tensors as they become complete, in the order of shards and file offsets. Leaving the loop early stops the reads, waits until none is in flight and
+ * gives bounded memory back.
+ * @throws what `loadCheckpoint` throws, at the step that meets it; ERR_OPTION_INVALID where a tensor alone is larger than `maxBytes`;
+ *   ERR_TRANSFER_STUCK where reads are in flight `closeTimeoutMs` after the loop was left
+ */
+export async function* streamCheckpoint(
+  source: string | URL | Checkpoint,
+  options: StreamOptions = {},
+): AsyncGenerator<Tensor, void, undefined> {
+  const started = performance.now();
+  const settings = resolveLoadOptions(options, ["maxBytes"]);
+  const { maxBytes } = options;
+  if (maxBytes !== undefined) requireInteger("maxBytes", maxBytes, { min: 1 });
+  if (settings.driver === "map") {
+    throw errorOf("ERR_OPTION_CONFLICT", 'a stream reads windows into memory: the driver "map" has nothing to stream, use loadCheckpoint', {
+      facts: { option: "driver" },
+    });
+  }
+  const { signal, timeoutMs } = settings;
+  signal?.throwIfAborted();
+  const deadline = timeoutMs > 0 ? started + timeoutMs : undefined;
+  const checkpoint = await openBefore(source, options, deadline, timeoutMs);
+  const stream = new Stream(checkpoint, planLoad(checkpoint, settings.plan), settings, maxBytes, deadline);
+  try {
+    yield* stream.tensors();
+  } catch (error) {
+    throw await stream.abandon(error);
+  } finally {
+    await stream.close();
+  }
+}
+
+interface WindowInFlight {
+  readonly window: StreamWindow;
+  readonly base: bigint;
+  readonly transfer: Transfer;
+}
+
+/** One iteration: windows of neighbouring tensors, read one ahead of the one that is handed out. */
+class Stream {
+  readonly #checkpoint: Checkpoint;
+  readonly #plan: LoadPlan;
+  readonly #settings: LoadSettings;
+  readonly #bounded: boolean;
+  readonly #windows: readonly StreamWindow[];
+  readonly #slotBytes: number;
+  readonly #slotCount: number;
+  readonly #memory: LoadMemory;
+  readonly #deadline: number | undefined;
+  readonly #inFlight: WindowInFlight[] = [];
+  #doneBytes = 0;
+  #toldAt = Number.NEGATIVE_INFINITY;
+  #handedOut = false;
+  #over = false;
+
+  constructor(checkpoint: Checkpoint, plan: LoadPlan, settings: LoadSettings, maxBytes: number | undefined, deadline: number | undefined) {
+    this.#checkpoint = checkpoint;
+    this.#plan = plan;
+    this.#settings = settings;
+    this.#bounded = maxBytes !== undefined;
+    this.#deadline = deadline;
+    const { rows, addressOffset } = planColumns(plan);
+    const lengths = Float64Array.from(rows, (row) => checkpoint.columns.length[row] ?? 0);
+    const largest = lengths.reduce((most, length) => Math.max(most, length), 0);
+    if (maxBytes !== undefined && largest > maxBytes) {
+      throw errorOf(
+        "ERR_OPTION_INVALID",
+        `maxBytes is ${formatBytes(maxBytes)}, and one tensor alone has ${formatBytes(largest)}: allow at least that`,
+        {
+          facts: { option: "maxBytes", largestTensorBytes: largest, maxBytes },
+        },
+      );
+    }
+    // Two windows share the bound; where one tensor needs more than half of it, windows are read one after the other.
+    this.#slotCount = maxBytes === undefined || largest <= maxBytes / slots ? slots : 1;
+    this.#windows = cutWindows(addressOffset, lengths, Math.min(windowBytes, (maxBytes ?? Number.POSITIVE_INFINITY) / this.#slotCount));
+    this.#slotBytes = this.#windows.reduce((most, window) => Math.max(most, window.slotBytes), 0);
+    const bytes = this.#bounded ? Math.min(this.#slotCount, this.#windows.length) * this.#slotBytes : plan.totals.allocationBytes;
+    const { availableBytes, limitedBy } = plan.memory;
+    assertFits({ checkpoint: plan.checkpoint, memory: planMemory(bytes, { bytes: availableBytes, limitedBy }) });
+    this.#memory = new LoadMemory(settings.arena, bytes);
+  }
+
+  async *tensors(): AsyncGenerator<Tensor, void, undefined> {
+    const memory: TensorMemory = { arena: this.#memory.arena, assertLive: () => {} };
+    for (const [position, window] of this.#windows.entries()) {
+      while (this.#inFlight.length < this.#slotCount && position + this.#inFlight.length < this.#windows.length)
+        this.#submit(position + this.#inFlight.length);
+      const flight = this.#inFlight[0];
+      if (flight === undefined) return;
+      await this.#await(flight);
+      const { rows, addressOffset } = planColumns(this.#plan);
+      for (let at = window.begin; at < window.end; at++) {
+        const address = flight.base + BigInt((addressOffset[at] ?? 0) - (this.#bounded ? window.addressOffset : 0));
+        const tensor = new Tensor(this.#checkpoint.tensorAt(rows[at] ?? 0), address, memory);
+        this.#settings.signal?.throwIfAborted();
+        this.#handedOut = true;
+        try {
+          yield tensor;
+        } finally {
+          if (this.#bounded) tensor.release();
+        }
+      }
+      this.#inFlight.shift();
+      this.#doneBytes += window.bytes;
+    }
+  }
+
+  /** Ends a stream that failed: its error comes at once, reads that are stuck are waited for in the background. Gives the error back. */
+  abandon(error: unknown): Promise<unknown> {
+    this.#over = true;
+    return abandon(this.#transfers(), error, () => this.#release());
+  }
+
+  /** Stops what is in flight and waits for it, unless the stream failed. */
+  async close(): Promise<void> {
+    if (this.#over) return;
+    this.#over = true;
+    const { closeTimeoutMs } = this.#settings;
+    const transfers = this.#transfers();
+    for (const { abort, done } of transfers) {
+      abort();
+      done.catch(() => {});
+    }
+    const quiet = Promise.all(transfers.map(({ settled }) => settled)).then(() => this.#release());
+    if (await within(quiet, closeTimeoutMs)) return;
+    throw errorOf("ERR_TRANSFER_STUCK", `reads were still in flight ${closeTimeoutMs} ms after the stream was left`);
+  }
+
+  /** Gives the memory back where no tensor outlives the stream. */
+  #release(): void {
+    if (this.#bounded || !this.#handedOut) this.#memory.release();
+  }
+
+  #transfers(): readonly Transfer[] {
+    return this.#inFlight.map(({ transfer }) => transfer);
+  }
+
+  #submit(position: number): void {
+    const window = this.#windows[position];
+    if (window === undefined) return;
+    const { rows, addressOffset } = planColumns(this.#plan);
+    const { columns, shardColumns, shards } = this.#checkpoint;
+    const selected = rows.subarray(window.begin, window.end);
+    const base = this.#bounded ? this.#memory.base + BigInt((position % this.#slotCount) * this.#slotBytes) : this.#memory.base;
+    const shift = this.#bounded ? window.addressOffset : 0;
+    const transfer = driverOf(this.#settings.driver).submit({
+      arena: this.#memory.arena,
+      files: transferFiles(shards, shardColumns),
+      pieces: {
+        file: Uint32Array.from(selected, (row) => columns.shard[row] ?? 0),
+        offset: Float64Array.from(selected, (row) => columns.offset[row] ?? 0),
+        length: Float64Array.from(selected, (row) => columns.length[row] ?? 0),
+        address: addressColumn(
+          base,
+          Float64Array.from(addressOffset.subarray(window.begin, window.end), (offset) => offset - shift),
+        ),
+      },
+      threads: this.#settings.threads,
+      maxChunkBytes: this.#plan.maxChunkBytes,
+    });
+    transfer.done.catch(() => {}); // Looked at when its turn comes.
+    this.#inFlight.push({ window, base, transfer });
+  }
+
+  async #await({ transfer, window }: WindowInFlight): Promise<void> {
+    const { signal, timeoutMs, onProgress } = this.#settings;
+    const before = this.#doneBytes;
+    const tell = onProgress && ((progress: Progress) => this.#tell(onProgress, before + progress.bytes));
+    await transferOutcome(transfer, { signal, deadline: this.#deadline, timeoutMs, totalBytes: window.bytes, onProgress: tell });
+  }
+
+  /** Windows can end more often than the program wants to hear of. */
+  #tell(onProgress: (progress: Progress) => void, bytes: number): void {
+    const totalBytes = this.#plan.totals.bytes;
+    const now = performance.now();
+    if (bytes < totalBytes && now - this.#toldAt < progressIntervalMs) return;
+    this.#toldAt = now;
+    onProgress({ bytes, totalBytes });
+  }
+}

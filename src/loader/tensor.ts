@@ -1,0 +1,167 @@
+import { constants } from "node:buffer";
+import type { VmmArena } from "../arena/arena.js";
+import { ViewSet } from "../arena/views.js";
+import type { TensorInfo } from "../checkpoint/checkpoint.js";
+import { type Dtype, dtypes } from "../checkpoint/dtype.js";
+import { errorOf } from "../errors.js";
+
+/** A TypedArray over a tensor's elements; BF16 and 8-bit floats, which JavaScript has no array for, come as the integers of their bits. */
+export type TensorArray =
+  | Uint8Array
+  | Int8Array
+  | Uint16Array
+  | Int16Array
+  | Uint32Array
+  | Int32Array
+  | Float32Array
+  | Float64Array
+  | BigInt64Array
+  | BigUint64Array;
+
+/** Where a tensor's bytes are, as long as they are there. */
+export interface TensorMemory {
+  readonly arena: VmmArena;
+  /** Throws once the bytes are gone. */
+  assertLive(tensor: string): void;
+}
+
+/** A loaded tensor: name, form, place, and views of its bytes. */
+export class Tensor {
+  readonly #info: TensorInfo;
+  readonly #memory: TensorMemory;
+  #buffer: ArrayBuffer | undefined;
+  #views: ViewSet | undefined;
+  #released = false;
+  /** Address of the first byte; stays readable when the bytes are gone. */
+  readonly address: bigint;
+  readonly device = "host";
+
+  /** @internal */
+  constructor(info: TensorInfo, address: bigint, memory: TensorMemory) {
+    this.#info = info;
+    this.#memory = memory;
+    this.address = address;
+  }
+
+  get name(): string {
+    return this.#info.name;
+  }
+  get dtype(): Dtype {
+    return this.#info.dtype;
+  }
+  /** Logical elements in each dimension; empty for a scalar. Sub-byte dtypes count elements, not bytes. */
+  get shape(): readonly number[] {
+    return this.#info.shape;
+  }
+  get byteLength(): number {
+    return this.#info.byteLength;
+  }
+  /** Shard of the checkpoint that it came from. */
+  get shard(): TensorInfo["shard"] {
+    return this.#info.shard;
+  }
+
+  /**
+   * The tensor's bytes, or a part of them, without a copy. Writes change the tensor in memory, never the file. The view is detached (length 0)
+   * when the model is closed or a bounded stream goes on; until then it keeps the memory alive.
+   * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE (4 GiB in Node 20), ERR_TENSOR_RELEASED
+   */
+  bytes(offset = 0, length = this.byteLength - offset): Uint8Array<ArrayBuffer> {
+    this.#assertLive();
+    if (!Number.isSafeInteger(offset) || !Number.isSafeInteger(length) || offset < 0 || length < 0 || offset + length > this.byteLength) {
+      throw errorOf(
+        "ERR_TENSOR_RANGE",
+        `bytes(${offset}, ${length}) leaves the ${this.byteLength} bytes of tensor ${JSON.stringify(this.name)}`,
+        {
+          facts: { tensor: this.name, offset, length, byteLength: this.byteLength },
+        },
+      );
+    }
+    if (length === 0) return new Uint8Array(0);
+    if (length > constants.MAX_LENGTH) {
+      throw errorOf(
+        "ERR_TENSOR_VIEW_TOO_LARGE",
+        `a view of ${length} bytes of tensor ${JSON.stringify(this.name)} is longer than an ArrayBuffer of Node ${process.version} can be ` +
+          `(${constants.MAX_LENGTH}): take parts with bytes(offset, length)`,
+        { facts: { tensor: this.name, length, maxLength: constants.MAX_LENGTH } },
+      );
+    }
+    if (this.byteLength > constants.MAX_LENGTH) {
+      return new Uint8Array(this.#view(offset, length));
+    }
+    // Whoever transferred the buffer away detached it.
+    if (this.#buffer === undefined || this.#buffer.byteLength === 0) this.#buffer = this.#view(0, this.byteLength);
+    return new Uint8Array(this.#buffer, offset, length);
+  }
+
+  /**
+   * The tensor's elements without a copy, as the TypedArray that fits its dtype: BF16 and F16 as Uint16Array, F8, F4, F6 and BOOL as Uint8Array,
+   * C64 as Float32Array with two entries an element.
+   * @throws ERR_TENSOR_UNALIGNED where packed placement left it off its element size; the errors of {@link bytes}
+   */
+  typed(): TensorArray {
+    const { alignBytes } = dtypes.find((entry) => entry.name === this.dtype) ?? { alignBytes: 1 };
+    if (this.byteLength > 0 && this.address % BigInt(alignBytes) !== 0n) {
+      throw errorOf(
+        "ERR_TENSOR_UNALIGNED",
+        `tensor ${JSON.stringify(this.name)} (${this.dtype}) stands at address 0x${this.address.toString(16)}, no multiple of ${alignBytes}: ` +
+          'load it with placement "auto" or "aligned", or use bytes()',
+        { facts: { tensor: this.name, alignBytes } },
+      );
+    }
+    const { buffer, byteOffset, byteLength } = this.bytes();
+    const count = byteLength / alignBytes;
+    switch (this.dtype) {
+      case "I8":
+        return new Int8Array(buffer, byteOffset, count);
+      case "I16":
+        return new Int16Array(buffer, byteOffset, count);
+      case "U16":
+      case "F16":
+      case "BF16":
+        return new Uint16Array(buffer, byteOffset, count);
+      case "I32":
+        return new Int32Array(buffer, byteOffset, count);
+      case "U32":
+        return new Uint32Array(buffer, byteOffset, count);
+      case "F32":
+      case "C64":
+        return new Float32Array(buffer, byteOffset, count);
+      case "F64":
+        return new Float64Array(buffer, byteOffset, count);
+      case "I64":
+        return new BigInt64Array(buffer, byteOffset, count);
+      case "U64":
+        return new BigUint64Array(buffer, byteOffset, count);
+      default:
+        return new Uint8Array(buffer, byteOffset, byteLength);
+    }
+  }
+
+  /** What identifies the tensor, without its bytes. */
+  toJSON(): { name: string; dtype: Dtype; shape: readonly number[]; byteLength: number; address: string; device: "host"; shard: string } {
+    const { name, dtype, shape, byteLength, device } = this;
+    return { name, dtype, shape, byteLength, address: `0x${this.address.toString(16)}`, device, shard: this.shard.name };
+  }
+
+  /** @internal Detaches the views of a tensor whose place is about to be filled anew. */
+  release(): void {
+    this.#released = true;
+    this.#buffer = undefined;
+    this.#views?.detachAll();
+  }
+
+  #view(offset: number, length: number): ArrayBuffer {
+    this.#views ??= new ViewSet();
+    return this.#views.view(this.#memory.arena, this.address + BigInt(offset), length);
+  }
+
+  #assertLive(): void {
+    if (this.#released) {
+      throw errorOf("ERR_TENSOR_RELEASED", `the bytes of tensor ${JSON.stringify(this.name)} lived until the stream's next step`, {
+        facts: { tensor: this.name },
+      });
+    }
+    this.#memory.assertLive(this.name);
+  }
+}

@@ -1,0 +1,48 @@
+import type { VmmArena } from "../arena/arena.js";
+import type { TransferFiles, TransferPieces, TransferSummary } from "../native/addon.js";
+
+/** What a driver can do; the loader asks these flags, never the name. */
+export interface DriverCapabilities {
+  /** Kinds of memory it can fill. */
+  readonly memory: readonly ("host" | "device")[];
+  /** True when bytes are copied into the arena's own memory; false when the file itself is mapped there. */
+  readonly copies: boolean;
+  /** True when the filled memory can be registered for RDMA. */
+  readonly registrable: boolean;
+}
+
+/** One batch: which pieces of which files go where, as flat columns. */
+export interface TransferBatch {
+  /** Arena that all addresses lie in, in one live allocation. It is pinned until the transfer has settled. */
+  readonly arena: VmmArena;
+  readonly files: TransferFiles;
+  readonly pieces: TransferPieces;
+  /** Reading threads. */
+  readonly threads: number;
+  /** Longest read in bytes. */
+  readonly maxChunkBytes: number;
+  /** @internal Planned faults, for tests; see `TransferSettings.faults`. */
+  readonly faults?: Float64Array | undefined;
+}
+
+/** A batch on its way. */
+export interface Transfer {
+  /** Resolves when every byte is in place; rejects at the first failure, while other reads may still be in flight. */
+  readonly done: Promise<TransferSummary>;
+  /** Resolves when nothing is in flight any more and the arena is no longer pinned. Never rejects, and keeps no process alive. */
+  readonly settled: Promise<void>;
+  progressBytes(): number;
+  /** Starts no further reads; `done` rejects with ERR_TRANSFER_ABORTED unless it is decided already. */
+  abort(): void;
+}
+
+/** How bytes move. All drivers give the same bytes for the same batch; `pread` is the one that the others are measured by. */
+export interface TransferDriver {
+  readonly name: string;
+  readonly capabilities: DriverCapabilities;
+  /**
+   * Starts a batch on native threads.
+   * @throws ERR_ARENA_ADDRESS, ERR_TRANSFER_IO_URING_REFUSED
+   */
+  submit(batch: TransferBatch): Transfer;
+}

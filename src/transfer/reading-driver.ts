@@ -1,0 +1,62 @@
+import type { TransferSettings, TransferSummary } from "../native/addon.js";
+import { callNative, fromNative } from "../native/failure.js";
+import { addon } from "../native/load.js";
+import { deferred } from "./deferred.js";
+import type { Transfer, TransferBatch, TransferDriver } from "./driver.js";
+
+/**
+ * Longest direct read: where buffers are huge pages, one device request. Longer ones bring nothing, shorter ones cost requests.
+ * Sixteen of them in flight keep a local NVMe drive or a virtual disk busy; both as measured in docs/benchmarks.md.
+ */
+const maxDirectBytes = 2 * 2 ** 20;
+const queueDepth = 16;
+
+/** The three drivers that read files into memory differ only in which lanes the native side may use. */
+function readingDriver(name: string, code: TransferSettings["driver"]): TransferDriver {
+  return {
+    name,
+    capabilities: { memory: ["host"], copies: true, registrable: true },
+    submit(batch) {
+      const settings: TransferSettings = {
+        driver: code,
+        threads: batch.threads,
+        bufferedBlockBytes: batch.maxChunkBytes,
+        directBlockBytes: Math.min(batch.maxChunkBytes, maxDirectBytes),
+        queueDepth,
+        ...(batch.faults === undefined ? {} : { faults: batch.faults }),
+      };
+      return startTransfer(batch, settings);
+    },
+  };
+}
+
+function startTransfer(batch: TransferBatch, settings: TransferSettings): Transfer {
+  const done = deferred<TransferSummary>();
+  const settled = deferred<void>();
+  const native = callNative(() =>
+    addon().startTransfer(
+      batch.arena.native,
+      batch.files,
+      batch.pieces,
+      settings,
+      (failure, summary) => {
+        if (summary === null || summary === undefined) done.reject(fromNative(failure));
+        else done.resolve(summary);
+      },
+      () => settled.resolve(),
+    ),
+  );
+  return {
+    done: done.promise,
+    settled: settled.promise,
+    progressBytes: () => native.progressBytes(),
+    abort: () => native.abort(),
+  };
+}
+
+/** Buffered reads on several threads: the reference, which works wherever files can be read. */
+export const preadDriver = readingDriver("pread", 0);
+/** Direct reads through io_uring, straight into place. Refusals of io_uring or O_DIRECT are errors. */
+export const ioUringDriver = readingDriver("io_uring", 1);
+/** Cached parts buffered, the rest direct, both at once; falls back where the machine refuses, and says so in the summary. */
+export const autoDriver = readingDriver("auto", 2);
