@@ -1,13 +1,16 @@
 import { errorOf } from "./errors.js";
 
 /** Names of the drivers that move the bytes of a load. */
-export const driverNames = ["auto", "pread", "io_uring", "map"] as const;
+export const driverNames = ["auto", "pread", "io_uring", "map", "nixl"] as const;
 export type DriverName = (typeof driverNames)[number];
 
 /** Most reading threads that can be asked for. */
 export const maxThreads = 1024;
 /** Longest deadline: what a timer of Node can hold. */
 export const maxTimeoutMs = 2 ** 31 - 1;
+
+/** Longest read of a GdsTransferManager: 1 GiB. A single read of Linux ends at 2 GiB less a page, and NIXL's POSIX plugin takes what is cut there for done. */
+export const maxChunkKib = 2 ** 20;
 
 /** One environment variable. */
 export interface EnvRow<Value> {
@@ -57,6 +60,51 @@ export const envTable = Object.freeze({
     meaning: "Deadline of a load, where the option `timeoutMs` is not given.",
     // Rounded up: a deadline of 0.0001 s is a millisecond, not none.
     parse: (text) => (/^\d{1,10}(\.\d{1,9})?$/.test(text) ? within(Math.ceil(Number(text) * 1000), 0, maxTimeoutMs) : undefined),
+  }),
+  MX_CUDA_LIBRARY: row<string | undefined>({
+    name: "MX_CUDA_LIBRARY",
+    fallback: undefined,
+    defaultMeaning: "`libcuda.so.1`, then `libcuda.so`, as the loader finds them",
+    unit: "path",
+    takes: "the path of the CUDA driver library",
+    meaning: "Where the CUDA driver's library lies, where the option `library` is not given. No other place is tried then.",
+    parse: (text) => text,
+  }),
+  MX_NIXL_LIBRARY: row<string | undefined>({
+    name: "MX_NIXL_LIBRARY",
+    fallback: undefined,
+    defaultMeaning: "the loader's path, NVIDIA's usual places, the site-packages of `python3`",
+    unit: "path",
+    takes: "the path of libnixl_capi.so",
+    meaning: "Where NIXL's library lies, where the option `library` is not given. No other place is tried then.",
+    parse: (text) => text,
+  }),
+  MX_GDS_THREADS: row<number>({
+    name: "MX_GDS_THREADS",
+    fallback: 8,
+    defaultMeaning: "`8`",
+    unit: "threads",
+    takes: `an integer from 1 to ${maxThreads}`,
+    meaning: "Threads of NIXL's plugin that read for a `GdsTransferManager`, where its option `threads` is not given.",
+    parse: (text) => (/^\d{1,4}$/.test(text) ? within(Number(text), 1, maxThreads) : undefined),
+  }),
+  MX_GDS_MAX_CHUNK_KB: row<number>({
+    name: "MX_GDS_MAX_CHUNK_KB",
+    fallback: 131_072,
+    defaultMeaning: "`131072` (128 MiB)",
+    unit: "KiB",
+    takes: `an integer from 1 to ${maxChunkKib}`,
+    meaning: "Longest single read of a `GdsTransferManager`, where its option `maxChunkBytes` is not given.",
+    parse: (text) => (/^\d{1,10}$/.test(text) ? within(Number(text), 1, maxChunkKib) : undefined),
+  }),
+  MX_GDS_TIMEOUT: row<number>({
+    name: "MX_GDS_TIMEOUT",
+    fallback: 120_000,
+    defaultMeaning: "`120`",
+    unit: "seconds",
+    takes: `a number of seconds above 0, up to ${Math.floor(maxTimeoutMs / 1000)}, decimals allowed`,
+    meaning: "Deadline of one batch of a `GdsTransferManager`, where its option `timeoutMs` is not given.",
+    parse: (text) => (/^\d{1,10}(\.\d{1,9})?$/.test(text) ? within(Math.ceil(Number(text) * 1000), 1, maxTimeoutMs) : undefined),
   }),
 });
 

@@ -219,7 +219,7 @@ export const errorCodes = {
   },
   ERR_ARENA_BUSY: {
     exit: 70,
-    cause: "`free` or `close` over memory that a transfer still uses.",
+    cause: "`free` or `close` over memory that a transfer still uses, or `mx_free` from C of memory that JavaScript has views of.",
     remedy: "Await the load, or the `settled` promise of its error, first.",
   },
   ERR_ARENA_REENTRANT: {
@@ -241,6 +241,67 @@ export const errorCodes = {
     exit: 74,
     cause: "The operating system failed to give memory or address space back.",
     remedy: "See the errno; the arena counts as closed.",
+  },
+  ERR_ARENA_DEVICE: {
+    exit: 64,
+    cause: "A caller from C asked the active arena for memory of another device than the arena's.",
+    remedy: "Make an arena over that device the active one.",
+  },
+  ERR_CUDA_LIBRARY: {
+    exit: 69,
+    cause: "There is no CUDA driver library (`libcuda.so.1`), or the loader refuses it.",
+    remedy: "Install NVIDIA's driver, run the container with `--gpus`, or name the library with `MX_CUDA_LIBRARY`.",
+  },
+  ERR_CUDA_SYMBOLS: {
+    exit: 69,
+    cause: "The CUDA driver library lacks functions that are needed: it is too old, or something else.",
+    remedy: "Install a driver for CUDA 11.7 or newer; the message names what is missing.",
+  },
+  ERR_CUDA_NOT_INITIALIZED: {
+    exit: 69,
+    cause: "`cuInit` failed: there is no device, or library and kernel module are of different versions.",
+    remedy: "See what `nvidia-smi` says.",
+  },
+  ERR_CUDA_DEVICE: {
+    exit: 64,
+    cause: "There is no CUDA device of that number, or it has no virtual memory management.",
+    remedy: "Name one that the driver has; CUDA_VISIBLE_DEVICES and the container decide which are seen.",
+  },
+  ERR_CUDA_NO_CONTEXT: {
+    exit: 69,
+    cause: "The device's primary context could not be had, or not be made current on a thread.",
+    remedy: "See the status; free memory of the device where it is CUDA_ERROR_OUT_OF_MEMORY.",
+  },
+  ERR_CUDA_RESERVE_REFUSED: {
+    exit: 69,
+    cause: "The CUDA driver refused to reserve the address space (WSL2, a virtual GPU, `ulimit -v`).",
+    remedy: "Ask for less with `totalBytes`.",
+  },
+  ERR_CUDA_OUT_OF_MEMORY: {
+    exit: 69,
+    cause: "The device has not enough free memory.",
+    remedy: "Load less, use another device, or end what uses its memory (`nvidia-smi`).",
+  },
+  ERR_CUDA_ALLOCATE: {
+    exit: 74,
+    cause: "The CUDA driver failed to create, map or open memory for an allocation; what was done before is undone.",
+    remedy: "See operation and status.",
+  },
+  ERR_CUDA_RELEASE: {
+    exit: 74,
+    cause: "The CUDA driver failed to give memory or address space back.",
+    remedy: "See operation and status; the arena counts as closed.",
+  },
+  ERR_CUDA_REGION: {
+    exit: 69,
+    cause:
+      "The CUDA driver cannot give a network card a range of device memory as one region: it spans several allocations, or dmabuf is not to be had here.",
+    remedy: "Register allocation by allocation; see operation and status.",
+  },
+  ERR_CUDA_CALL: {
+    exit: 74,
+    cause: "The CUDA driver failed to answer a question.",
+    remedy: "See operation and status.",
   },
   ERR_TRANSFER_OPEN: {
     exit: 74,
@@ -341,6 +402,96 @@ export const errorCodes = {
     exit: 69,
     cause: "The native addon is of another version than the JavaScript around it.",
     remedy: "Build or install the package again.",
+  },
+  ERR_NIXL_NOT_FOUND: {
+    exit: 69,
+    cause: "NIXL's library `libnixl_capi.so` could not be loaded from any of the places in the message.",
+    remedy: "`pip install nixl-cu12` (or `nixl-cu13`), or give its path with the option `library` or MX_NIXL_LIBRARY.",
+  },
+  ERR_NIXL_LOAD: {
+    exit: 69,
+    cause: "The dynamic loader refuses NIXL's library.",
+    remedy: "The message has the loader's words, such as a missing dependency.",
+  },
+  ERR_NIXL_SYMBOLS: {
+    exit: 69,
+    cause: "NIXL's library is of a version that lacks functions this package needs.",
+    remedy: "Install NIXL 1.0 or newer.",
+  },
+  ERR_NIXL_STUB: {
+    exit: 69,
+    cause: "The library found is the stub of NIXL's Rust bindings.",
+    remedy: "Install NIXL itself.",
+  },
+  ERR_NIXL_AGENT: {
+    exit: 69,
+    cause: "NIXL could not make an agent, for example because its listening port is taken.",
+    remedy: "See NIXL's log on stderr.",
+  },
+  ERR_NIXL_PLUGIN: {
+    exit: 69,
+    cause: "A NIXL plugin is missing, or could not be loaded or started; GDS_MT needs `libcufile.so.0` and `libcudart`.",
+    remedy: "Install what the plugin needs, or use one of those in the error's `available`.",
+  },
+  ERR_NIXL_METADATA: {
+    exit: 74,
+    cause: "An agent's metadata could not be exported, or another's could not be loaded or forgotten.",
+    remedy: "Pass the bytes of `exportMetadata()` unchanged, from an agent with a common plugin.",
+  },
+  ERR_NIXL_REGISTER: {
+    exit: 74,
+    cause: "A plugin refused to register memory or a file, for example a file system that cuFile does not support.",
+    remedy: "See NIXL's log on stderr; use another plugin or driver.",
+  },
+  ERR_NIXL_DEREGISTER: {
+    exit: 74,
+    cause: "A plugin failed to undo a registration; its memory stays held until the agent ends.",
+    remedy: "See NIXL's log on stderr.",
+  },
+  ERR_NIXL_TRANSFER: {
+    exit: 74,
+    cause: "NIXL refused a transfer, or a plugin failed in it; plugin, file and range are in the error.",
+    remedy: "See NIXL's log on stderr; check the disk, the mount, or the other agent.",
+  },
+  ERR_NIXL_RELEASE: {
+    exit: 74,
+    cause: "NIXL failed to release a transfer that had ended.",
+    remedy: "See NIXL's log on stderr.",
+  },
+  ERR_NIXL_BUSY: {
+    exit: 70,
+    cause: "A registration or transfer was to be given back while it is in use, or a transfer was posted twice.",
+    remedy: "Await the transfer and release it first.",
+  },
+  ERR_NIXL_BROKEN: {
+    exit: 75,
+    cause: "A transfer of this agent failed in a plugin that leaves its other reads running (POSIX); only the end of the agent ends them.",
+    remedy: "Close the agent and make a new one.",
+  },
+  ERR_NIXL_CLOSED: {
+    exit: 70,
+    cause: "An agent was used after `close()`.",
+    remedy: "Make a new agent.",
+  },
+  ERR_NIXL_CLOSE: {
+    exit: 74,
+    cause: "A plugin or an agent could not be ended.",
+    remedy: "See NIXL's log on stderr.",
+  },
+  ERR_GDS_NOT_INITIALIZED: {
+    exit: 70,
+    cause: "A GdsTransferManager was used before `initialize()` or after `shutdown()`.",
+    remedy: "Await `initialize()`, or make it with `GdsTransferManager.create()`.",
+  },
+  ERR_GDS_PAST_END: {
+    exit: 64,
+    cause: "A range asked of a file lies beyond its end.",
+    remedy: "Stay within the file's bytes; the message has the range and the size.",
+  },
+  ERR_GDS_REGISTRATION_LIMIT: {
+    exit: 69,
+    cause: '`registration: "whole"` needs more registered bytes than cuFile allows (`max_device_pinned_mem_size_kb`).',
+    remedy: 'Use `registration: "chunks"`, or raise the limit in cufile.json.',
   },
   ERR_VERIFY_MISMATCH: {
     exit: 65,

@@ -64,6 +64,12 @@ export class TransferError extends ModelExpressError {}
 export class TensorError extends ModelExpressError {}
 /** The native addon: missing, of another platform or version. */
 export class NativeError extends ModelExpressError {}
+/** The CUDA driver: its library, devices, and memory on them. */
+export class CudaError extends ModelExpressError {}
+/** NIXL: its library, agents, registrations and transfers. */
+export class NixlError extends ModelExpressError {}
+/** Loads by a GdsTransferManager. */
+export class GdsError extends ModelExpressError {}
 /** A digest that does not match. */
 export class VerifyError extends ModelExpressError {}
 /** A sample checkpoint that cannot be written. */
@@ -80,6 +86,9 @@ const classByPrefix: readonly (readonly [string, typeof ModelExpressError])[] = 
   ["ERR_TENSOR_", TensorError],
   ["ERR_MODEL_", TensorError],
   ["ERR_NATIVE_", NativeError],
+  ["ERR_CUDA_", CudaError],
+  ["ERR_NIXL_", NixlError],
+  ["ERR_GDS_", GdsError],
   ["ERR_VERIFY_", VerifyError],
   ["ERR_SAMPLE_", SampleError],
 ];

@@ -1,4 +1,6 @@
+export { activeArena, nativeLibraryPath, setActiveArena } from "./arena/active-arena.js";
 export { VmmArena, type VmmArenaOptions } from "./arena/arena.js";
+export { type CudaBackendOptions, type CudaLibraryOptions, cudaBackend, cudaFacts } from "./arena/cuda-backend.js";
 export { hostBackend } from "./arena/host-backend.js";
 export { DEFAULT_ARENA_BYTES } from "./arena/options.js";
 export { StubBackend } from "./arena/stub-backend.js";
@@ -10,9 +12,12 @@ export { type ErrorCode, errorCodes } from "./error-codes.js";
 export {
   ArenaError,
   CheckpointError,
+  CudaError,
   type ErrorFacts,
+  GdsError,
   ModelExpressError,
   NativeError,
+  NixlError,
   OptionError,
   PlanError,
   TensorError,
@@ -26,8 +31,21 @@ export type { LoadOptions } from "./loader/options.js";
 export type { LoadReport, LoadTimes, ReadPath, ShardReport } from "./loader/report.js";
 export { type StreamOptions, streamCheckpoint } from "./loader/stream-checkpoint.js";
 export type { Tensor, TensorArray } from "./loader/tensor.js";
+export type { CudaDeviceFacts, CudaFacts } from "./native/addon.js";
 export type { LoadPlan, PlanChunk, PlanRange, PlanTotals, ShardPlan, TensorPlacement } from "./plan/load-plan.js";
 export { type PlanOptions, planLoad } from "./plan/plan-load.js";
 export type { NameSelector } from "./plan/select.js";
+export type { Finding } from "./probe/finding.js";
+export { probeGds } from "./probe/gds.js";
 export { type ProbeReport, probe } from "./probe/probe.js";
+export { isGdsAvailable } from "./transfer/gds/available.js";
+export type { DeviceBuffer, GdsBatch, GdsReport } from "./transfer/gds/batch.js";
+export { type BatchLoadOptions, GdsTransferManager } from "./transfer/gds/manager.js";
+export type { GdsOptions } from "./transfer/gds/options.js";
+export type { GdsRange } from "./transfer/gds/ranges.js";
+export { NixlAgent, type NixlAgentOptions } from "./transfer/nixl/agent.js";
+export { type LibraryTried, loadNixl, type NixlApi, type NixlApiOptions } from "./transfer/nixl/api.js";
+export type { Pieces, SegmentKind } from "./transfer/nixl/descriptors.js";
+export type { Registration } from "./transfer/nixl/registration.js";
+export type { NixlTransferOptions, NixlWaitOptions, Transfer } from "./transfer/nixl/transfer.js";
 export type { Progress } from "./transfer/waiting.js";

@@ -5,7 +5,7 @@ import { callNative } from "../native/failure.js";
 import type { ArenaMemory } from "./arena-memory.js";
 import { BackendMemory } from "./backend-memory.js";
 import { closeUnreachable } from "./close-unreachable.js";
-import { isPlainHostBackend } from "./host-backend.js";
+import { nativeBackendOf } from "./native-backend.js";
 import { NativeMemory } from "./native-memory.js";
 import { DEFAULT_ARENA_BYTES, isPowerOfTwo, requireBackend, requireGranularity, requireSize, reserveBytes } from "./options.js";
 import { addressText, publishReleaseFailure } from "./release-failure.js";
@@ -61,20 +61,24 @@ export class VmmArena {
     this.granularity = granularity;
     this.device = backend.device ?? "host";
     this.memory = backend.memory ?? "none";
-    if (isPlainHostBackend(backend)) {
-      this.#memory = new NativeMemory(this.totalBytes);
-    } else {
-      this.#memory = new BackendMemory(backend, this.totalBytes, granularity);
-      closeUnreachable.register(this, this.#memory, this);
-    }
+    const native = nativeBackendOf(backend);
+    this.#memory =
+      native === undefined ? new BackendMemory(backend, this.totalBytes, granularity) : new NativeMemory(native, this.totalBytes);
+    // Views of native host memory may outlive the arena, and giving that memory back does not fail.
+    if (native === undefined || this.memory !== "host") closeUnreachable.register(this, this.#memory, this);
     this.native = this.#memory.native;
     this.base = this.native.base;
     publish({ event: "arena.reserve", address: addressText(this.base), totalBytes: this.totalBytes, granularity, device: this.device });
   }
 
+  /** @internal True when the arena calls no JavaScript: any thread can use it. */
+  get nativeMemory(): boolean {
+    return this.#memory instanceof NativeMemory;
+  }
+
   /** @internal True when the memory is the native host backend's own, so that files can be mapped over it. */
   get nativeHost(): boolean {
-    return this.#memory instanceof NativeMemory;
+    return this.nativeMemory && this.memory === "host";
   }
 
   /** Everything ever handed out, from the base on, holes included. Never falls. */
@@ -102,6 +106,15 @@ export class VmmArena {
   /** What to register with a network card or storage library: everything ever handed out. `usedBytes` is 0 before the first `malloc`. */
   registeredRange(): { readonly base: bigint; readonly usedBytes: number } {
     return { base: this.base, usedBytes: this.usedBytes };
+  }
+
+  /**
+   * Makes everything alive now known to a NIXL agent, pinned until the registration is closed: `free` and `close` meanwhile throw
+   * ERR_ARENA_BUSY. What is allocated later is not part of it.
+   * @throws ERR_NIXL_REGISTER, also when nothing is alive
+   */
+  register<Registration>(agent: { registerArena(arena: VmmArena): Promise<Registration> }): Promise<Registration> {
+    return agent.registerArena(this);
   }
 
   /**

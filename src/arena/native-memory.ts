@@ -1,19 +1,19 @@
-import type { NativeArena } from "../native/addon.js";
+import type { NativeArena, NativeBackend } from "../native/addon.js";
 import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import type { ArenaMemory } from "./arena-memory.js";
 
 /**
- * Memory of the native host backend. Its pages live until the last of arena, views and transfers is gone, so nothing has to be closed when
- * the arena becomes unreachable.
+ * Memory of a native backend. It lives until the last of arena, views and transfers is gone, and is given back then, so nothing has to be
+ * closed when the arena becomes unreachable; only failures of that go unheard.
  */
 export class NativeMemory implements ArenaMemory {
   readonly native: NativeArena;
   readonly busy = false;
 
-  /** @throws ERR_ARENA_RESERVE_REFUSED */
-  constructor(totalBytes: number) {
-    this.native = callNative(() => addon().createHostArena(totalBytes));
+  /** @throws what the backend throws at a reserve */
+  constructor(backend: NativeBackend, totalBytes: number) {
+    this.native = callNative(() => addon().createArena(backend, totalBytes));
   }
 
   malloc(bytes: number): bigint {

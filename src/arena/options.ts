@@ -12,7 +12,7 @@ export function requireBackend(backend: VmmBackend | undefined): VmmBackend {
   if (typeof backend !== "object" || backend === null) {
     throw errorOf(
       "ERR_ARENA_BACKEND_REQUIRED",
-      "new VmmArena({ backend }): a backend is required; pass hostBackend(), or new StubBackend() in tests",
+      "new VmmArena({ backend }): a backend is required; pass hostBackend() or cudaBackend({ device }), or new StubBackend() in tests",
       {
         facts: { option: "backend" },
       },

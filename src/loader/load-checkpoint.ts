@@ -21,7 +21,7 @@ import { makeReport } from "./report.js";
  * @param source path or `file:` URL of a safetensors file, an index or a folder, or a checkpoint opened before
  * @throws what `openCheckpoint` and `planLoad` throw; ERR_MEMORY_WOULD_NOT_FIT; ERR_ARENA_RESERVE_REFUSED, ERR_ARENA_OUT_OF_MEMORY,
  *   ERR_ARENA_EXHAUSTED; ERR_TRANSFER_READ, ERR_TRANSFER_UNEXPECTED_END, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_TIMEOUT; with `io_uring` asked for by
- *   name ERR_TRANSFER_IO_URING_REFUSED and ERR_TRANSFER_DIRECT_REFUSED; the reason of `signal`; what `onProgress` throws
+ *   name ERR_TRANSFER_IO_URING_REFUSED and ERR_TRANSFER_DIRECT_REFUSED; with `nixl` ERR_NIXL_NOT_FOUND, ERR_NIXL_PLUGIN, ERR_NIXL_REGISTER, ERR_NIXL_TRANSFER; the reason of `signal`; what `onProgress` throws
  */
 export async function loadCheckpoint(source: string | URL | Checkpoint, options: LoadOptions = {}): Promise<LoadedModel> {
   const started = performance.now();
@@ -51,6 +51,7 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
       pieces: { file, offset, length, address: addressColumn(base, addressOffset) },
       threads: settings.threads,
       maxChunkBytes: plan.maxChunkBytes,
+      plugin: settings.plugin,
     });
   } catch (error) {
     throw await abandon([], error, () => memory.release());

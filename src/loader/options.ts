@@ -15,6 +15,8 @@ export interface LoadOptions
   readonly device?: "host" | undefined;
   /** How the bytes move. Default: the environment variable MX_DRIVER, else `auto`. A driver asked for by name works or throws. */
   readonly driver?: DriverName | undefined;
+  /** NIXL plugin that reads, with the driver `nixl`: `POSIX`, the default, or `GDS_MT`. */
+  readonly plugin?: string | undefined;
   /** Native reading threads. Default: MX_THREADS, else the processors this process may use, at most 16. */
   readonly threads?: number | undefined;
   /** Deadline of the whole call in milliseconds; 0 means none. Default: MX_TIMEOUT. */
@@ -32,6 +34,7 @@ export interface LoadOptions
 /** Options with every default filled in. */
 export interface LoadSettings {
   readonly driver: DriverName;
+  readonly plugin: string | undefined;
   readonly threads: number;
   readonly timeoutMs: number;
   readonly closeTimeoutMs: number;
@@ -50,6 +53,7 @@ const known: readonly (keyof LoadOptions)[] = [
   "maxChunkBytes",
   "device",
   "driver",
+  "plugin",
   "threads",
   "timeoutMs",
   "closeTimeoutMs",
@@ -80,7 +84,8 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
   const threads = requireInteger("threads", options.threads ?? readEnv("MX_THREADS") ?? defaultThreads(), { min: 1, max: maxThreads });
   const timeoutMs = requireInteger("timeoutMs", options.timeoutMs ?? readEnv("MX_TIMEOUT"), { min: 0, max: maxTimeoutMs });
   const closeTimeoutMs = requireInteger("closeTimeoutMs", options.closeTimeoutMs ?? 10_000, { min: 0, max: maxTimeoutMs });
-  const { signal, onProgress, arena } = options;
+  const { signal, onProgress, arena, plugin } = options;
+  if (plugin !== undefined) requirePlugin(plugin, driver);
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw optionInvalid("signal", "an AbortSignal", signal);
   if (onProgress !== undefined && typeof onProgress !== "function") throw optionInvalid("onProgress", "a function", onProgress);
   if (arena !== undefined) requireLoadable(arena, driver);
@@ -95,6 +100,7 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
   }
   return {
     driver,
+    plugin,
     threads,
     timeoutMs,
     closeTimeoutMs,
@@ -116,6 +122,14 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
 /** Reading threads where nobody asks for a number. */
 export function defaultThreads(): number {
   return Math.min(addon().availableParallelism(), maxDefaultThreads);
+}
+
+function requirePlugin(plugin: unknown, driver: DriverName): void {
+  if (typeof plugin !== "string" || plugin === "") throw optionInvalid("plugin", "the name of a NIXL plugin", plugin);
+  if (driver === "nixl") return;
+  throw errorOf("ERR_OPTION_CONFLICT", `plugin ${JSON.stringify(plugin)} goes with the driver "nixl", not with ${JSON.stringify(driver)}`, {
+    facts: { option: "plugin" },
+  });
 }
 
 function requireLoadable(arena: unknown, driver: DriverName): void {

@@ -3,8 +3,8 @@ import type { DriverName } from "../envs.js";
 import type { TransferSummary } from "../native/addon.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
 
-/** Way that bytes took: out of the page cache or through it, around it by io_uring or by threads, or mapped. */
-export type ReadPath = "buffered" | "io_uring" | "direct-threads" | "map";
+/** Way that bytes took: out of the page cache or through it, around it by io_uring or by threads, mapped, or by a plugin of NIXL's. */
+export type ReadPath = "buffered" | "io_uring" | "direct-threads" | "map" | "nixl";
 
 /** What a load really did. Plain data; `mx load --json` prints it. */
 export interface LoadReport {
@@ -95,9 +95,9 @@ function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, summ
   const fallback = summary.fallback[shard.index] ?? "";
   const used: ReadPath[] = [];
   if (driver === "map") used.push("map");
-  if (buffered > 0) used.push("buffered");
+  if (buffered > 0) used.push(driver === "nixl" ? "nixl" : "buffered");
   if (direct > 0) used.push(fallback.startsWith("io_uring refused") ? "direct-threads" : "io_uring");
-  const known = driver !== "map" && cached >= 0;
+  const known = driver !== "map" && driver !== "nixl" && cached >= 0;
   return Object.freeze({
     name: shard.name,
     file: shard.file,

@@ -190,6 +190,7 @@ class Stream {
       },
       threads: this.#settings.threads,
       maxChunkBytes: this.#plan.maxChunkBytes,
+      plugin: this.#settings.plugin,
     });
     transfer.done.catch(() => {}); // Looked at when its turn comes.
     this.#inFlight.push({ window, base, transfer });

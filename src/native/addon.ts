@@ -76,23 +76,32 @@ export interface NativeArena {
   stats(): ArenaStats;
   /** The calls that frame a backend written in JavaScript; makes new functions at each call. */
   frame(): ArenaFrame;
-  /** Host backend only: claims, maps, records. Returns the address. */
+  /** Native backends only: claims, maps, records. Returns the address. */
   malloc(bytes: number): bigint;
-  /** Host backend only: takes a live record out; false when the address is unknown. ERR_ARENA_BUSY while a transfer pins it. `giveBack` must follow. */
+  /** Native backends only: takes a live record out; false when the address is unknown. ERR_ARENA_BUSY while a transfer pins it. `giveBack` must follow. */
   take(address: bigint): boolean;
-  /** Host backend only: gives the memory of what was taken back. */
+  /** Native backends only: gives the memory of what was taken back. */
   giveBack(): void;
   /**
    * First half of close: refuses new work, waits for native calls in flight. Null when closed before, else `[address, bytes, handle, ...]` of
    * what is live. ERR_ARENA_BUSY while anything is pinned; the arena then stays open.
    */
   beginClose(): BigUint64Array | null;
-  /** Host backend only, must follow `beginClose`: gives memory and reserve back. The {@link NativeFailure}s as JSON, in order. */
+  /** Native backends only, must follow `beginClose`: gives memory and reserve back. The {@link NativeFailure}s as JSON, in order. */
   finishClose(): string[];
   /** Start of the live allocation that holds the whole of `[address, address + length)`, or null. */
   allocationOf(address: bigint, length: number): bigint | null;
   /** An ArrayBuffer over live memory, without copy, of at least one byte. It keeps the native arena until it is collected or detached. Host memory only. */
   view(address: bigint, length: number): ArrayBuffer;
+  /** `[address, bytes, ...]` of what is alive, in the order of addresses. */
+  live(): BigUint64Array;
+  /**
+   * Native backends only: throws where the mapped range, in whole pages, cannot be given to a network card as one region; any of the host
+   * can. ERR_CUDA_REGION.
+   */
+  proveOneRegion(address: bigint, bytes: number): void;
+  /** A copy of device memory, made on a native thread; the memory is pinned meanwhile. */
+  copyToHost(address: bigint, length: number): Promise<Uint8Array>;
   /** Bytes in huge pages now within `[address, address + length)`, or -1 where the kernel does not say. */
   hugePageBytes(address: bigint, length: number): number;
 }
@@ -113,13 +122,39 @@ export interface ArenaFrame {
   take(address: bigint): boolean;
 }
 
-/** Host memory for arenas that JavaScript drives. Refuses ranges that it has not reserved itself. */
-export interface NativeHostBackend {
+/** Memory for arenas: natively by `createArena`, or driven by JavaScript, which may only name ranges that this object has reserved. */
+export interface NativeBackend {
   granularity(): number;
   reserve(totalBytes: number): bigint;
   allocate(address: bigint, bytes: number): bigint;
   deallocate(address: bigint, bytes: number, handle: bigint): void;
   releaseReserve(base: bigint, totalBytes: number): void;
+}
+
+/** The CUDA driver. */
+export interface CudaFacts {
+  /** Path of the library, as the loader resolved it. */
+  readonly library: string;
+  /** Newest CUDA version that the driver serves, such as `12.4`. */
+  readonly driverVersion: string;
+  /** In the driver's order. */
+  readonly devices: readonly CudaDeviceFacts[];
+}
+
+export interface CudaDeviceFacts {
+  readonly name: string;
+  readonly totalBytes: number;
+  /** Such as `9.0`. */
+  readonly computeCapability: string;
+  /** Virtual memory management, without which there is no arena. */
+  readonly virtualMemory: boolean;
+  /** Memory can be exported to another process of this host. */
+  readonly posixHandles: boolean;
+  /** To another host of the NVLink fabric, where this host is part of one. */
+  readonly fabricHandles: boolean;
+  /** Network cards and storage reach an arena's memory. */
+  readonly gpuDirectRdma: boolean;
+  readonly dmaBuf: boolean;
 }
 
 /** Files of a transfer, one entry per file: path and the identity that the plan was made from. */
@@ -184,6 +219,84 @@ export interface IoSupport {
   readonly dioMemAlign: number;
 }
 
+/** NIXL's library, loaded for good. */
+export interface NativeNixl {
+  /** File it was loaded from, as the loader says. */
+  readonly path: string;
+  /** Makes an agent on a thread of its own; `answer(failureJson | null, names of all plugins | null)` comes once. */
+  createAgent(spec: NixlAgentSpec, answer: (failure: string | null, plugins: string[] | null) => void): NativeNixlAgent;
+}
+
+export interface NixlAgentSpec {
+  readonly name: string;
+  readonly progressThread: boolean;
+  /** -1 for none. */
+  readonly listenPort: number;
+  /** `parameters`: `[key, value, ...]`; `strands`: after a failure other pieces may still be moving, until the agent ends. */
+  readonly plugins: readonly { readonly name: string; readonly parameters: string[]; readonly strands: boolean }[];
+}
+
+/** Pieces of memory (`kind` 0 DRAM, 1 VRAM; `device` its number), or of a file (4; `address` is the offset, `device` the descriptor). */
+export interface NixlDescriptors {
+  readonly kind: 0 | 1 | 4;
+  readonly address: BigUint64Array;
+  readonly length: Float64Array;
+  readonly device: number;
+}
+
+export interface NixlTransferSpec {
+  /** Row of the plugin in the agent's specification. */
+  readonly plugin: number;
+  readonly write: boolean;
+  readonly local: NixlDescriptors;
+  readonly remote: NixlDescriptors;
+  /** Agent of the remote side; undefined for this one. */
+  readonly agent?: string | undefined;
+  /** Registrations in use: none is undone before the transfer is released. */
+  readonly registrations: number[];
+  /** File of the remote side, for errors. */
+  readonly file?: string | undefined;
+}
+
+/** All calls run in order on the agent's thread; none blocks JavaScript. Dropped unclosed it closes itself. */
+export interface NativeNixlAgent {
+  /** `pins`: `[address, length, ...]` within allocations of `arena`, held like `file` until the registration is undone. Its number. */
+  register(
+    plugin: number,
+    pieces: NixlDescriptors,
+    arena: NativeArena | null,
+    pins: BigUint64Array | null,
+    file: NativeFile | null,
+  ): Promise<number>;
+  /** ERR_NIXL_BUSY while a transfer that uses it is not released. */
+  deregister(registration: number): Promise<void>;
+  createTransfer(spec: NixlTransferSpec): Promise<number>;
+  /** `done` comes once, at the end, a failure or an abort; `settled` once nothing is in flight, and keeps no process alive. */
+  post(transfer: number, done: (failure: string | null) => void, settled: () => void): void;
+  abort(transfer: number): void;
+  releaseTransfer(transfer: number): Promise<void>;
+  metadata(): Promise<Uint8Array>;
+  /** Name of the other agent. */
+  loadRemote(metadata: Uint8Array): Promise<string>;
+  forgetRemote(name: string): Promise<void>;
+  /** Aborts, waits for what is in flight, gives everything back, ends. `done` keeps no process alive. */
+  close(done: (failure: string | null) => void): void;
+}
+
+/** A file opened, or a descriptor duplicated, for NIXL. Registrations hold it beyond `close`. */
+export interface NativeFile {
+  readonly number: number;
+  /** Path where it is known. */
+  readonly name: string;
+  /** Bytes when it was opened. */
+  readonly size: number;
+  /** ERR_TRANSFER_FILE_CHANGED when it is not what it was when it was opened. */
+  requireUnchanged(): void;
+  /** ERR_TRANSFER_FILE_CHANGED when it is not in the state that a plan was made from; `mtimeNs` has one entry. */
+  requirePlanned(size: number, dev: bigint, ino: bigint, mtimeNs: BigInt64Array): void;
+  close(): void;
+}
+
 export interface Addon {
   version(): string;
   /** Parses and validates an index file on a native thread. */
@@ -194,11 +307,24 @@ export interface Addon {
    */
   openShards(paths: string[], index: NativeIndex | null, shardOfFile: Uint32Array, threads: number): Promise<NativeHeaders>;
 
-  /** An arena over the native host backend. ERR_ARENA_RESERVE_REFUSED when the address space cannot be had. */
-  createHostArena(totalBytes: number): NativeArena;
+  openHostBackend(): NativeBackend;
+  /** Addresses without memory, for measuring what an arena itself costs. */
+  openEmptyBackend(): NativeBackend;
+  /**
+   * Memory of the device of that number, by the CUDA driver in `library` or where the loader finds it. `notice(handleType, reason)` comes at
+   * most once, when FABRIC handles turn out not to be had; it keeps no process alive.
+   */
+  openCudaBackend(device: number, library: string | null, notice: (handleType: string, reason: string) => void): NativeBackend;
+  cudaFacts(library: string | null): Promise<CudaFacts>;
+  /** An arena over a native backend, whose error when the address space cannot be had comes through. */
+  createArena(backend: NativeBackend, totalBytes: number): NativeArena;
   /** An arena over `[base, base + totalBytes)` of a backend that JavaScript drives. `hostMemory`: the bytes can be touched by this process. */
   createExternalArena(base: bigint, totalBytes: number, granularity: number, hostMemory: boolean): NativeArena;
-  readonly NativeHostBackend: new () => NativeHostBackend;
+  /**
+   * The arena that `mx_malloc` and `mx_free`, exported to C, act on; its backend must be native. `device`: as C callers name it, -1 the host.
+   * `report(operation, failureJson)`: what they are not told; it keeps no process alive.
+   */
+  setActiveArena(arena: NativeArena | null, device: number, report: (operation: string, failure: string) => void): void;
   detach(buffer: ArrayBuffer): void;
 
   /** Starts reading into `arena`. `done(failureJson | null, summary | null)` comes exactly once, `settled()` once after nothing is in flight any more. */
@@ -222,4 +348,12 @@ export interface Addon {
   /** Processors this process may use: affinity and cgroup quota counted in. */
   availableParallelism(): number;
   ioSupport(path: string): IoSupport;
+
+  /** `path` may be a bare name for the loader's search. ERR_NIXL_LOAD, ERR_NIXL_SYMBOLS, ERR_NIXL_STUB */
+  loadNixl(path: string): Promise<NativeNixl>;
+  /** Why a shared library cannot be loaded; empty when it can, and then it is. */
+  whyLibraryNotLoadable(name: string): string;
+  /** ERR_TRANSFER_OPEN */
+  openFile(path: string): Promise<NativeFile>;
+  duplicateFile(fd: number): NativeFile;
 }

@@ -95,6 +95,7 @@ function valid<Name extends EnvName>(name: Name, { environment }: Machine) {
 function readsOf(driver: DriverName, uring: boolean, direct: boolean): string {
   if (driver === "map") return "mapped, not read";
   if (driver === "pread") return "buffered";
+  if (driver === "nixl") return "by a plugin of NIXL's, POSIX unless another is named";
   if (driver === "io_uring") {
     if (uring && direct) return "direct, by io_uring";
     return `none, it is an error: ${uring ? "O_DIRECT" : "io_uring"} is refused`;

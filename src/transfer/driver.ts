@@ -21,14 +21,16 @@ export interface TransferBatch {
   readonly threads: number;
   /** Longest read in bytes. */
   readonly maxChunkBytes: number;
+  /** Plugin of the driver `nixl`. Default `POSIX`. */
+  readonly plugin?: string | undefined;
   /** @internal Planned faults, for tests; see `TransferSettings.faults`. */
   readonly faults?: Float64Array | undefined;
 }
 
-/** A batch on its way. */
-export interface Transfer {
+/** A batch on its way; `Summary` is what it tells at its end. */
+export interface Transfer<Summary = TransferSummary> {
   /** Resolves when every byte is in place; rejects at the first failure, while other reads may still be in flight. */
-  readonly done: Promise<TransferSummary>;
+  readonly done: Promise<Summary>;
   /** Resolves when nothing is in flight any more and the arena is no longer pinned. Never rejects, and keeps no process alive. */
   readonly settled: Promise<void>;
   progressBytes(): number;

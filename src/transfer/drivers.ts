@@ -1,6 +1,7 @@
 import type { DriverName } from "../envs.js";
 import type { TransferDriver } from "./driver.js";
 import { mapDriver } from "./map-driver.js";
+import { nixlDriver } from "./nixl/driver.js";
 import { autoDriver, ioUringDriver, preadDriver } from "./reading-driver.js";
 
 const drivers: Readonly<Record<DriverName, TransferDriver>> = {
@@ -8,6 +9,7 @@ const drivers: Readonly<Record<DriverName, TransferDriver>> = {
   pread: preadDriver,
   io_uring: ioUringDriver,
   map: mapDriver,
+  nixl: nixlDriver,
 };
 
 /** The driver of that name. */

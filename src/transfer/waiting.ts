@@ -1,6 +1,5 @@
 import { errorOf } from "../errors.js";
 import { publish } from "../events.js";
-import type { TransferSummary } from "../native/addon.js";
 import { deferred } from "./deferred.js";
 import type { Transfer } from "./driver.js";
 import { keepingAlive, withSettled } from "./settled.js";
@@ -32,7 +31,11 @@ export interface WaitOptions {
  * is in flight any more; the rejection comes at once (within a grace of 100 ms) and carries `settled`, which resolves after `cleanUp`.
  * @throws the reason of `signal`; ERR_TRANSFER_TIMEOUT; what `onProgress` threw; the errors of the driver
  */
-export async function awaitTransfer(transfer: Transfer, options: WaitOptions, cleanUp: () => void): Promise<TransferSummary> {
+export async function awaitTransfer<Summary>(
+  transfer: Transfer<Summary>,
+  options: WaitOptions,
+  cleanUp: () => void | Promise<void>,
+): Promise<Summary> {
   try {
     return await transferOutcome(transfer, options);
   } catch (reason) {
@@ -41,7 +44,7 @@ export async function awaitTransfer(transfer: Transfer, options: WaitOptions, cl
 }
 
 /** Waits for a transfer, and rejects at once, with nothing done about the reads in flight: {@link abandon} must follow. */
-export async function transferOutcome(transfer: Transfer, options: WaitOptions): Promise<TransferSummary> {
+export async function transferOutcome<Summary>(transfer: Transfer<Summary>, options: WaitOptions): Promise<Summary> {
   const stop = deferred<never>();
   // Rejections are only looked at through the race below.
   stop.promise.catch(() => {});
@@ -88,7 +91,11 @@ export async function transferOutcome(transfer: Transfer, options: WaitOptions):
  * Aborts transfers that nobody wants any more. `cleanUp` runs once nothing of them is in flight; what it throws is published, so that it hides
  * nothing. Resolves to `reason`, with `settled` where it can carry it, within a grace of 100 ms.
  */
-export async function abandon(transfers: readonly Transfer[], reason: unknown, cleanUp: () => void): Promise<unknown> {
+export async function abandon(
+  transfers: readonly Transfer<unknown>[],
+  reason: unknown,
+  cleanUp: () => void | Promise<void>,
+): Promise<unknown> {
   for (const transfer of transfers) {
     transfer.abort();
     transfer.done.catch(() => {});

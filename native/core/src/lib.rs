@@ -2,7 +2,9 @@
 
 pub mod arena;
 pub mod checkpoint;
+pub mod cuda;
 pub mod digest;
 pub mod error;
 pub mod io;
+pub mod nixl;
 pub mod vmm;

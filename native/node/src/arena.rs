@@ -2,7 +2,7 @@
 
 mod address;
 mod frame;
-mod host_backend;
+mod native_backend;
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -11,13 +11,15 @@ use std::sync::Arc;
 
 use mx_core::arena::{Allocation, Arena, Taken};
 use mx_core::error::Error;
-use mx_core::vmm::{HostBackend, MemoryKind, huge_page_bytes};
-use napi::bindgen_prelude::{BigUint64Array, Object, Unknown};
+use mx_core::vmm::{MemoryKind, huge_page_bytes};
+use napi::bindgen_prelude::{BigUint64Array, Object, Uint8Array, Unknown};
 use napi::{Env, JsValue, Result, check_status, sys};
 use napi_derive::napi;
 
 pub use address::Address;
+pub use native_backend::NativeBackend;
 
+use crate::background::in_background;
 use crate::failure::{failure_json, thrown};
 use address::size;
 
@@ -120,9 +122,27 @@ impl NativeArena {
             let message = "the memory of this arena cannot be touched by the host: its backend does not say memory: \"host\"";
             return Err(thrown(Error::new("ERR_ARENA_NOT_LOADABLE", message)));
         }
-        // Proves that the range is inside one live allocation.
-        drop(self.arena.pin(address, length).map_err(thrown)?);
+        // Proves that the range is inside one live allocation, and keeps callers from C from freeing that under the view.
+        self.arena.mark_viewed(address, length).map_err(thrown)?;
         external_buffer(env, address as *mut c_void, length, self.arena())
+    }
+
+    #[napi]
+    pub fn live(&self) -> BigUint64Array {
+        BigUint64Array::new(
+            self.arena.live().into_iter().flat_map(|allocation| [allocation.address as u64, allocation.bytes as u64]).collect(),
+        )
+    }
+
+    #[napi]
+    pub fn prove_one_region(&self, address: Address, bytes: f64) -> Result<()> {
+        self.arena.prove_one_region(address.0 as usize, size(bytes)?).map_err(thrown)
+    }
+
+    #[napi]
+    pub fn copy_to_host<'env>(&self, env: &'env Env, address: Address, length: f64) -> Result<Object<'env>> {
+        let (arena, address, length) = (self.arena(), address.0 as usize, size(length)?);
+        in_background(env, "mx-copy", move || arena.copy_to_host(address, length).map(Uint8Array::from))
     }
 
     #[napi]
@@ -151,9 +171,8 @@ pub fn external_buffer<'env, T>(env: &'env Env, data: *mut c_void, length: usize
 }
 
 #[napi]
-pub fn create_host_arena(total_bytes: f64) -> Result<NativeArena> {
-    let backend = Box::new(HostBackend::new());
-    Arena::with_backend(backend, size(total_bytes)?).map(NativeArena::new).map_err(thrown)
+pub fn create_arena(backend: &NativeBackend, total_bytes: f64) -> Result<NativeArena> {
+    Arena::with_backend(Box::new(backend.backend()), size(total_bytes)?).map(NativeArena::new).map_err(thrown)
 }
 
 #[napi]

@@ -2,8 +2,11 @@
 
 mod arena;
 mod background;
+mod c_symbols;
 mod checkpoint;
+mod cuda;
 mod digest;
 mod failure;
+mod nixl;
 mod support;
 mod transfer;

@@ -14,6 +14,17 @@ struct Record {
     allocation: Allocation,
     pins: u32,
     live: bool,
+    /// JavaScript looks at it, and only JavaScript can end its views.
+    viewed: bool,
+}
+
+/// Who asks for a removal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Remover {
+    /// The arena's owner, who ends the views first.
+    Owner,
+    /// A caller from C, who knows nothing of views.
+    Stranger,
 }
 
 /// Why nothing was removed.
@@ -21,6 +32,7 @@ struct Record {
 pub(super) enum Kept {
     Unknown,
     Pinned(Allocation),
+    Viewed(Allocation),
 }
 
 /// Bump allocation hands out ascending addresses, so records are appended nearly always; removed ones are only marked, and swept when they
@@ -46,8 +58,13 @@ impl Ledger {
         self.bytes
     }
 
+    /// In the order of addresses.
+    pub fn live(&self) -> impl Iterator<Item = Allocation> + '_ {
+        self.records.iter().filter(|record| record.live).map(|record| record.allocation)
+    }
+
     pub fn insert(&mut self, allocation: Allocation) {
-        let record = Record { allocation, pins: 0, live: true };
+        let record = Record { allocation, pins: 0, live: true, viewed: false };
         self.live += 1;
         self.bytes += allocation.bytes;
         match self.records.last() {
@@ -79,12 +96,22 @@ impl Ledger {
         self.pins -= 1;
     }
 
-    pub fn remove(&mut self, address: usize) -> Result<Allocation, Kept> {
+    /// Forbids strangers the removal of the allocation around `[address, address + length)` from now on.
+    pub fn mark_viewed(&mut self, address: usize, length: usize) -> Option<Allocation> {
+        let at = self.position_containing(address, length)?;
+        self.records[at].viewed = true;
+        Some(self.records[at].allocation)
+    }
+
+    pub fn remove(&mut self, address: usize, remover: Remover) -> Result<Allocation, Kept> {
         let at = self.position(address).ok_or(Kept::Unknown)?;
         let record = &mut self.records[at];
         let allocation = record.allocation;
         if record.pins > 0 {
             return Err(Kept::Pinned(allocation));
+        }
+        if record.viewed && remover == Remover::Stranger {
+            return Err(Kept::Viewed(allocation));
         }
         record.live = false;
         self.live -= 1;

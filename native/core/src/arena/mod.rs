@@ -4,10 +4,14 @@
 //! Every thread works on a stripe of its own (records, count of work in flight) under a lock that is short, mostly uncontended and never
 //! held during a backend call; threads meet only at the bump pointer.
 
+#[cfg(not(loom))]
+mod active;
 mod ledger;
 mod pin;
 mod sync;
 
+#[cfg(all(test, not(loom)))]
+mod active_tests;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
@@ -17,12 +21,14 @@ mod tests;
 
 use std::sync::Arc;
 
+#[cfg(not(loom))]
+pub use active::{Activation, ActiveArena};
 pub use ledger::Allocation;
 pub use pin::Pin;
 
 use crate::error::{Error, Result};
 use crate::vmm::{MemoryKind, VmmBackend};
-use ledger::{Kept, Ledger};
+use ledger::{Kept, Ledger, Remover};
 use sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, Padded};
 
 /// Safe from any thread. Dropped unclosed, an arena over a native backend gives everything back, without a word about failures; one over a
@@ -169,6 +175,14 @@ impl Arena {
         }
     }
 
+    /// `free` for a caller that does not know what JavaScript does with the memory: ERR_ARENA_BUSY also where JavaScript ever had a view.
+    pub fn free_as_stranger(&self, address: usize) -> Result<bool> {
+        match self.take_for(address, Remover::Stranger)? {
+            Some(taken) => self.give_back(taken).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Gives the memory of `taken` back to the native backend, and ends what `take` began.
     pub fn give_back(&self, taken: Taken) -> Result<()> {
         let Allocation { address, bytes, handle } = taken.allocation;
@@ -225,12 +239,17 @@ impl Arena {
     /// None where there is none, or the arena is closed. ERR_ARENA_BUSY while it is pinned.
     #[inline]
     pub fn take(&self, address: usize) -> Result<Option<Taken>> {
+        self.take_for(address, Remover::Owner)
+    }
+
+    #[inline]
+    fn take_for(&self, address: usize, remover: Remover) -> Result<Option<Taken>> {
         for stripe in self.stripes_from_own() {
             let mut state = self.lock(stripe);
             if state.closed {
                 return Ok(None);
             }
-            match state.ledger.remove(address) {
+            match state.ledger.remove(address, remover) {
                 Ok(allocation) => {
                     state.in_flight += 1;
                     return Ok(Some(Taken { allocation, stripe }));
@@ -238,6 +257,10 @@ impl Arena {
                 Err(Kept::Pinned(allocation)) => {
                     drop(state);
                     return Err(busy("free", allocation));
+                }
+                Err(Kept::Viewed(allocation)) => {
+                    drop(state);
+                    return Err(viewed(allocation));
                 }
                 Err(Kept::Unknown) => {}
             }
@@ -263,12 +286,48 @@ impl Arena {
                 return Ok(Pin::new(Arc::clone(self), stripe, allocation.address));
             }
         }
-        let message = format!("the {length} bytes at {address:#x} do not lie within one live allocation of the arena");
-        Err(Error::new("ERR_ARENA_ADDRESS", message).with("address", format!("{address:#x}")).with("length", length))
+        Err(no_allocation(address, length))
+    }
+
+    /// The live allocation around `[address, address + length)`, which only its owner frees from now on: see `free_as_stranger`.
+    /// ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED.
+    pub fn mark_viewed(&self, address: usize, length: usize) -> Result<Allocation> {
+        for stripe in self.stripes_from_own() {
+            let mut state = self.lock(stripe);
+            if state.closed {
+                drop(state);
+                return Err(self.closed());
+            }
+            if let Some(allocation) = state.ledger.mark_viewed(address, length) {
+                return Ok(allocation);
+            }
+        }
+        Err(no_allocation(address, length))
+    }
+
+    /// Fails where the mapped range `[address, address + bytes)`, which may span allocations, cannot be given to a network card as one region.
+    /// Any range of the host can. The backend's error; ERR_INTERNAL without a native backend.
+    pub fn prove_one_region(&self, address: usize, bytes: usize) -> Result<()> {
+        self.native_backend()?.prove_one_region(address, bytes)
+    }
+
+    /// A copy of `length` bytes of device memory at `address`, pinned meanwhile. Blocks. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED, the backend's.
+    pub fn copy_to_host(self: &Arc<Self>, address: usize, length: usize) -> Result<Vec<u8>> {
+        let _pin = self.pin(address, length)?;
+        let mut bytes = vec![0; length];
+        self.native_backend()?.copy_to_host(address, &mut bytes)?;
+        Ok(bytes)
     }
 
     fn unpin(&self, stripe: usize, start: usize) {
         self.lock(stripe).ledger.unpin(start);
+    }
+
+    /// What is alive, in the order of addresses.
+    pub fn live(&self) -> Vec<Allocation> {
+        let mut live: Vec<_> = (0..self.stripes.len()).flat_map(|stripe| self.lock(stripe).ledger.live().collect::<Vec<_>>()).collect();
+        live.sort_unstable_by_key(|allocation| allocation.address);
+        live
     }
 
     /// The live allocation around `[address, address + length)`.
@@ -396,6 +455,19 @@ fn busy(operation: &'static str, allocation: Allocation) -> Error {
         "{operation}: the {bytes} bytes at {address:#x} are still used by a transfer: await it, or the `settled` promise of its error, first"
     );
     Error::new("ERR_ARENA_BUSY", message).with("operation", operation).with("address", format!("{address:#x}")).with("length", bytes)
+}
+
+#[cold]
+fn viewed(allocation: Allocation) -> Error {
+    let Allocation { address, bytes, .. } = allocation;
+    let message = format!("free: JavaScript has views of the {bytes} bytes at {address:#x}, and only the arena's own `free` can end them");
+    Error::new("ERR_ARENA_BUSY", message).with("operation", "free").with("address", format!("{address:#x}")).with("length", bytes)
+}
+
+#[cold]
+fn no_allocation(address: usize, length: usize) -> Error {
+    let message = format!("the {length} bytes at {address:#x} do not lie within one live allocation of the arena");
+    Error::new("ERR_ARENA_ADDRESS", message).with("address", format!("{address:#x}")).with("length", length)
 }
 
 fn reserve_size(total_bytes: usize, granularity: usize) -> Result<usize> {

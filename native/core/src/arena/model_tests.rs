@@ -173,7 +173,7 @@ proptest! {
                 ledger.insert(super::Allocation { address, bytes: 64, handle: key as u64 });
                 model.insert(address, key as u64);
             } else {
-                prop_assert_eq!(ledger.remove(address).ok().map(|a| a.handle), model.remove(&address));
+                prop_assert_eq!(ledger.remove(address, super::ledger::Remover::Owner).ok().map(|a| a.handle), model.remove(&address));
             }
             prop_assert_eq!(ledger.live_count(), model.len());
             prop_assert_eq!(ledger.live_bytes(), 64 * model.len());

@@ -1,12 +1,16 @@
 //! Backends that own memory: address space is reserved once, physical memory is mapped into it and given back piece by piece.
 
+mod empty;
 mod host;
 mod huge_pages;
 
+pub use empty::EmptyBackend;
 pub use host::HostBackend;
 pub use huge_pages::huge_page_bytes;
 
-use crate::error::Result;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
 
 /// What kind of memory lies behind the addresses of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,4 +38,41 @@ pub trait VmmBackend: Send + Sync {
     /// What sizes are rounded up to: a power of two in bytes.
     fn allocation_granularity(&self) -> usize;
     fn memory(&self) -> MemoryKind;
+    /// Fails where `[address, address + bytes)`, mapped and in whole pages, cannot be given to a network card as one region.
+    fn prove_one_region(&self, _address: usize, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+    /// Copies device memory, which the caller holds, into memory of this process. Blocks.
+    fn copy_to_host(&self, _address: usize, into: &mut [u8]) -> Result<()> {
+        let message = format!("the memory of this backend cannot be copied to the host ({} bytes)", into.len());
+        Err(Error::new("ERR_ARENA_NOT_LOADABLE", message))
+    }
+}
+
+/// One backend under several arenas.
+impl<Backend: VmmBackend + ?Sized> VmmBackend for Arc<Backend> {
+    fn reserve(&self, total_bytes: usize) -> Result<usize> {
+        (**self).reserve(total_bytes)
+    }
+    fn allocate(&self, address: usize, bytes: usize) -> Result<u64> {
+        (**self).allocate(address, bytes)
+    }
+    fn deallocate(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
+        (**self).deallocate(address, bytes, handle)
+    }
+    fn release_reserve(&self, base: usize, total_bytes: usize) -> Result<()> {
+        (**self).release_reserve(base, total_bytes)
+    }
+    fn allocation_granularity(&self) -> usize {
+        (**self).allocation_granularity()
+    }
+    fn memory(&self) -> MemoryKind {
+        (**self).memory()
+    }
+    fn prove_one_region(&self, address: usize, bytes: usize) -> Result<()> {
+        (**self).prove_one_region(address, bytes)
+    }
+    fn copy_to_host(&self, address: usize, into: &mut [u8]) -> Result<()> {
+        (**self).copy_to_host(address, into)
+    }
 }

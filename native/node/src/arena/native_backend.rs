@@ -1,9 +1,10 @@
-//! The host backend for JavaScript that calls it directly, or wraps it: `NativeHostBackend` of `src/native/addon.ts`.
+//! Native backends for JavaScript that makes arenas over them, calls them directly, or wraps them: `NativeBackend` of `src/native/addon.ts`.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use mx_core::error::Error;
-use mx_core::vmm::{HostBackend, VmmBackend};
+use mx_core::vmm::{EmptyBackend, HostBackend, VmmBackend};
 use napi::Result;
 use napi_derive::napi;
 
@@ -11,21 +12,25 @@ use super::address::{Address, size};
 use crate::failure::thrown;
 
 #[napi]
-#[derive(Default)]
-pub struct NativeHostBackend {
-    backend: HostBackend,
+pub struct NativeBackend {
+    backend: Arc<dyn VmmBackend>,
     /// `(base, bytes)` of what is reserved: no call touches other memory, whatever JavaScript passes. Not released when this object goes: a
     /// transfer may still write there, and only the arena over it knows.
     reserves: RefCell<Vec<(usize, usize)>>,
 }
 
 #[napi]
-impl NativeHostBackend {
-    #[napi(constructor)]
-    pub fn new() -> Self {
-        Self::default()
-    }
+pub fn open_host_backend() -> NativeBackend {
+    NativeBackend::new(Arc::new(HostBackend::new()))
+}
 
+#[napi]
+pub fn open_empty_backend() -> NativeBackend {
+    NativeBackend::new(Arc::new(EmptyBackend::default()))
+}
+
+#[napi]
+impl NativeBackend {
     #[napi]
     pub fn granularity(&self) -> f64 {
         self.backend.allocation_granularity() as f64
@@ -68,7 +73,16 @@ impl NativeHostBackend {
     }
 }
 
-impl NativeHostBackend {
+impl NativeBackend {
+    pub fn new(backend: Arc<dyn VmmBackend>) -> Self {
+        NativeBackend { backend, reserves: RefCell::default() }
+    }
+
+    /// The backend itself, for arenas that call it without JavaScript.
+    pub fn backend(&self) -> Arc<dyn VmmBackend> {
+        Arc::clone(&self.backend)
+    }
+
     fn within_reserve(&self, address: Address, bytes: f64) -> Result<(usize, usize)> {
         let (address, bytes) = (address.0 as usize, size(bytes)?);
         let granularity = self.backend.allocation_granularity();
@@ -79,6 +93,6 @@ impl NativeHostBackend {
 }
 
 fn outside(address: usize, bytes: usize) -> napi::Error {
-    let message = format!("the {bytes} bytes at {address:#x} are no aligned part of what this host backend has reserved");
+    let message = format!("the {bytes} bytes at {address:#x} are no aligned part of what this backend object has reserved");
     thrown(Error::new("ERR_ARENA_ADDRESS", message).with("address", format!("{address:#x}")).with("length", bytes))
 }

@@ -1,0 +1,302 @@
+//! Binding of `mx_core::nixl`.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+
+use mx_core::error::{Error, Result as CoreResult};
+use mx_core::io::sys::Identity;
+use mx_core::nixl::{
+    AgentSpec, AgentThread, Answer, Descriptor, HeldFile, Keep, Kind, NixlApi, PluginSpec, RegistrationSpec, Side, TransferSpec,
+    why_not_loadable,
+};
+use napi::bindgen_prelude::{BigInt64Array, BigUint64Array, Float64Array, FnArgs, Function, Object, ToNapiValue, Uint8Array};
+use napi::threadsafe_function::ThreadsafeFunctionCallMode;
+use napi::{Env, Result};
+use napi_derive::napi;
+
+use crate::arena::{Address, NativeArena};
+use crate::background::in_background;
+use crate::failure::{failure_json, thrown};
+
+#[napi]
+pub struct NativeNixl {
+    api: Arc<NixlApi>,
+}
+
+#[napi]
+pub fn load_nixl<'env>(env: &'env Env, path: String) -> Result<Object<'env>> {
+    in_background(env, "mx-nixl-load", move || Ok(NativeNixl { api: Arc::new(NixlApi::load(&path)?) }))
+}
+
+/// Empty when the library can be loaded.
+#[napi]
+pub fn why_library_not_loadable(name: String) -> String {
+    why_not_loadable(&name).unwrap_or_default()
+}
+
+#[napi(object, object_to_js = false)]
+pub struct NixlPluginSpec {
+    pub name: String,
+    /// `[key, value, key, value, ...]`
+    pub parameters: Vec<String>,
+    pub strands: bool,
+}
+
+#[napi(object, object_to_js = false)]
+pub struct NixlAgentSpec {
+    pub name: String,
+    pub progress_thread: bool,
+    /// -1 for none.
+    pub listen_port: i32,
+    pub plugins: Vec<NixlPluginSpec>,
+}
+
+#[napi(object, object_to_js = false)]
+pub struct NixlDescriptors {
+    pub kind: u32,
+    pub address: BigUint64Array,
+    pub length: Float64Array,
+    pub device: f64,
+}
+
+#[napi(object, object_to_js = false)]
+pub struct NixlTransferSpec {
+    pub plugin: u32,
+    pub write: bool,
+    pub local: NixlDescriptors,
+    pub remote: NixlDescriptors,
+    pub agent: Option<String>,
+    pub registrations: Vec<f64>,
+    pub file: Option<String>,
+}
+
+type AgentArgs = FnArgs<(Option<String>, Option<Vec<String>>)>;
+
+#[napi]
+impl NativeNixl {
+    #[napi(getter)]
+    pub fn path(&self) -> &str {
+        &self.api.path
+    }
+
+    #[napi]
+    pub fn create_agent(&self, spec: NixlAgentSpec, answer: Function<'_, AgentArgs, ()>) -> Result<NativeNixlAgent> {
+        let answer = answer.build_threadsafe_function::<AgentArgs>().callee_handled::<false>().build()?;
+        let spec = AgentSpec {
+            name: spec.name,
+            progress_thread: spec.progress_thread,
+            listen_port: u16::try_from(spec.listen_port).ok(),
+            plugins: spec
+                .plugins
+                .into_iter()
+                .map(|plugin| PluginSpec { name: plugin.name, parameters: pairs(plugin.parameters), strands: plugin.strands })
+                .collect(),
+        };
+        let told: Answer<Vec<String>> = Box::new(move |outcome| {
+            let arguments = match outcome {
+                Ok(plugins) => (None, Some(plugins)),
+                Err(error) => (Some(failure_json(&error)), None),
+            };
+            answer.call(arguments.into(), ThreadsafeFunctionCallMode::NonBlocking);
+        });
+        let thread = AgentThread::start(Arc::clone(&self.api), spec, told).map_err(thrown)?;
+        Ok(NativeNixlAgent { thread })
+    }
+}
+
+#[napi]
+pub struct NativeNixlAgent {
+    thread: AgentThread,
+}
+
+#[napi]
+impl NativeNixlAgent {
+    #[napi]
+    pub fn register<'env>(
+        &self,
+        env: &'env Env,
+        plugin: u32,
+        pieces: NixlDescriptors,
+        arena: Option<&NativeArena>,
+        pins: Option<BigUint64Array>,
+        file: Option<&NativeFile>,
+    ) -> Result<Object<'env>> {
+        let (kind, descriptors) = descriptors(&pieces).map_err(thrown)?;
+        let mut keep: Vec<Keep> = Vec::new();
+        if let Some(arena) = arena {
+            let arena = arena.arena();
+            for range in pins.iter().flat_map(|pins| pins.chunks_exact(2)) {
+                keep.push(Arc::new(arena.pin(range[0] as usize, range[1] as usize).map_err(thrown)?));
+            }
+        }
+        if let Some(file) = file {
+            keep.push(file.held()? as Keep);
+        }
+        let spec = RegistrationSpec { plugin: plugin as usize, kind, descriptors, keep };
+        answered(env, |answer| self.thread.register(spec, answer), |number| number as f64)
+    }
+
+    #[napi]
+    pub fn deregister<'env>(&self, env: &'env Env, registration: f64) -> Result<Object<'env>> {
+        answered(env, |answer| self.thread.deregister(registration as u64, answer), |()| ())
+    }
+
+    #[napi]
+    pub fn create_transfer<'env>(&self, env: &'env Env, spec: NixlTransferSpec) -> Result<Object<'env>> {
+        let side = |pieces: &NixlDescriptors| descriptors(pieces).map(|(kind, descriptors)| Side { kind, descriptors });
+        let spec = TransferSpec {
+            plugin: spec.plugin as usize,
+            write: spec.write,
+            local: side(&spec.local).map_err(thrown)?,
+            remote: side(&spec.remote).map_err(thrown)?,
+            agent: spec.agent,
+            registrations: spec.registrations.iter().map(|number| *number as u64).collect(),
+            file: spec.file,
+        };
+        answered(env, |answer| self.thread.create_transfer(spec, answer), |number| number as f64)
+    }
+
+    #[napi]
+    pub fn post(&self, transfer: f64, done: Function<'_, FnArgs<(Option<String>,)>, ()>, settled: Function<'_, (), ()>) -> Result<()> {
+        // Whoever waits keeps the event loop alive; a transfer that was given up must not.
+        let done = done.build_threadsafe_function::<FnArgs<(Option<String>,)>>().callee_handled::<false>().build()?;
+        let settled = settled.build_threadsafe_function::<()>().callee_handled::<false>().weak::<true>().build()?;
+        self.thread.post(
+            transfer as u64,
+            Box::new(move |outcome| {
+                done.call((outcome.err().map(|error| failure_json(&error)),).into(), ThreadsafeFunctionCallMode::NonBlocking);
+            }),
+            Box::new(move || {
+                settled.call((), ThreadsafeFunctionCallMode::NonBlocking);
+            }),
+        );
+        Ok(())
+    }
+
+    #[napi]
+    pub fn abort(&self, transfer: f64) {
+        self.thread.abort(transfer as u64);
+    }
+
+    #[napi]
+    pub fn release_transfer<'env>(&self, env: &'env Env, transfer: f64) -> Result<Object<'env>> {
+        answered(env, |answer| self.thread.release_transfer(transfer as u64, answer), |()| ())
+    }
+
+    #[napi]
+    pub fn metadata<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+        answered(env, |answer| self.thread.metadata(answer), Uint8Array::from)
+    }
+
+    #[napi]
+    pub fn load_remote<'env>(&self, env: &'env Env, metadata: Uint8Array) -> Result<Object<'env>> {
+        let metadata = metadata.to_vec();
+        answered(env, |answer| self.thread.load_remote(metadata, answer), |name| name)
+    }
+
+    #[napi]
+    pub fn forget_remote<'env>(&self, env: &'env Env, name: String) -> Result<Object<'env>> {
+        answered(env, |answer| self.thread.forget_remote(name, answer), |()| ())
+    }
+
+    #[napi]
+    pub fn close(&self, done: Function<'_, FnArgs<(Option<String>,)>, ()>) -> Result<()> {
+        let done = done.build_threadsafe_function::<FnArgs<(Option<String>,)>>().callee_handled::<false>().weak::<true>().build()?;
+        self.thread.close(Box::new(move |outcome| {
+            done.call((outcome.err().map(|error| failure_json(&error)),).into(), ThreadsafeFunctionCallMode::NonBlocking);
+        }));
+        Ok(())
+    }
+}
+
+/// A file of its own; registrations hold it beyond `close`.
+#[napi]
+pub struct NativeFile {
+    file: RefCell<Option<Arc<HeldFile>>>,
+}
+
+impl NativeFile {
+    fn over(file: HeldFile) -> Self {
+        NativeFile { file: RefCell::new(Some(Arc::new(file))) }
+    }
+
+    fn held(&self) -> Result<Arc<HeldFile>> {
+        self.file.borrow().clone().ok_or_else(|| thrown(Error::new("ERR_INTERNAL", "a closed file was used")))
+    }
+}
+
+#[napi]
+impl NativeFile {
+    #[napi(getter)]
+    pub fn number(&self) -> Result<i32> {
+        Ok(self.held()?.number())
+    }
+
+    #[napi(getter)]
+    pub fn name(&self) -> Result<String> {
+        Ok(self.held()?.name().to_owned())
+    }
+
+    #[napi(getter)]
+    pub fn size(&self) -> Result<f64> {
+        Ok(self.held()?.size() as f64)
+    }
+
+    #[napi]
+    pub fn require_unchanged(&self) -> Result<()> {
+        self.held()?.require_unchanged().map_err(thrown)
+    }
+
+    #[napi]
+    pub fn require_planned(&self, size: f64, dev: Address, ino: Address, mtime_ns: BigInt64Array) -> Result<()> {
+        let planned = Identity { dev: dev.0, ino: ino.0, size: size as u64, mtime_ns: mtime_ns.first().copied().unwrap_or(0) };
+        self.held()?.require(&planned).map_err(thrown)
+    }
+
+    #[napi]
+    pub fn close(&self) {
+        drop(self.file.take());
+    }
+}
+
+#[napi]
+pub fn duplicate_file(fd: i32) -> Result<NativeFile> {
+    HeldFile::duplicate(fd).map(NativeFile::over).map_err(thrown)
+}
+
+#[napi]
+pub fn open_file<'env>(env: &'env Env, path: String) -> Result<Object<'env>> {
+    in_background(env, "mx-open", move || HeldFile::open(Path::new(&path)).map(NativeFile::over))
+}
+
+/// A promise for what the agent's thread answers.
+fn answered<'env, T, R>(env: &'env Env, ask: impl FnOnce(Answer<T>), convert: fn(T) -> R) -> Result<Object<'env>>
+where
+    T: Send + 'static,
+    R: ToNapiValue + Send + 'static,
+{
+    let (deferred, promise) = env.create_deferred::<R, Box<dyn FnOnce(Env) -> Result<R>>>()?;
+    ask(Box::new(move |outcome| match outcome {
+        Ok(value) => {
+            deferred.resolve(Box::new(move |_| Ok(convert(value))));
+        }
+        Err(error) => deferred.reject(thrown(error)),
+    }));
+    Ok(promise)
+}
+
+fn pairs(flat: Vec<String>) -> Vec<(String, String)> {
+    flat.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+}
+
+fn descriptors(pieces: &NixlDescriptors) -> CoreResult<(Kind, Vec<Descriptor>)> {
+    let fits = |length: &f64| (0.0..=9_007_199_254_740_991.0).contains(length) && length.fract() == 0.0;
+    if pieces.address.len() != pieces.length.len() || !pieces.length.iter().all(fits) || !fits(&pieces.device) {
+        return Err(Error::new("ERR_INTERNAL", "columns of descriptors do not fit together"));
+    }
+    let device = pieces.device as u64;
+    let columns = pieces.address.iter().zip(pieces.length.iter());
+    let list = columns.map(|(address, length)| Descriptor { address: *address, length: *length as u64, device }).collect();
+    Ok((Kind::try_from(pieces.kind)?, list))
+}

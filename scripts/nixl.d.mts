@@ -1,0 +1,2 @@
+export declare const nixlLibrary: string;
+export declare function fetchNixl(): string;

@@ -1,0 +1,112 @@
+import type { VmmArena } from "../../arena/arena.js";
+import { errorOf } from "../../errors.js";
+import { awaitNative } from "../../native/failure.js";
+import type { WindowsSummary } from "../nixl/windows.js";
+
+/** What a batch really did. */
+export interface GdsReport extends WindowsSummary {
+  /** File that was read. */
+  readonly file: string;
+  readonly device: string;
+  readonly plugin: string;
+  readonly registration: "chunks" | "whole";
+  /** Bytes allocated, with the gaps between buffers. */
+  readonly allocationBytes: number;
+  readonly totalMs: number;
+  /** How bytes came to the device. NIXL does not tell whether cuFile read directly or in compatibility mode. */
+  readonly path: "host" | "unknown";
+}
+
+/** The memory behind a batch's buffers. */
+export interface BatchMemory {
+  readonly arena: VmmArena;
+  readonly address: bigint;
+  /** True when the arena is the batch's alone, and goes with it. */
+  readonly own: boolean;
+}
+
+/** One range of the file, on the device. Valid until its batch is closed. */
+export class DeviceBuffer {
+  /** First byte on the device; 0 for a buffer without bytes. */
+  readonly address: bigint;
+  readonly byteLength: number;
+  readonly device: string;
+  readonly #batch: GdsBatch;
+
+  /** @internal */
+  constructor(batch: GdsBatch, address: bigint, byteLength: number, device: string) {
+    this.#batch = batch;
+    this.address = address;
+    this.byteLength = byteLength;
+    this.device = device;
+  }
+
+  /**
+   * The bytes themselves, without a copy. They are detached when the batch is closed.
+   * @throws ERR_TENSOR_RELEASED; ERR_ARENA_NOT_LOADABLE on a device: see {@link copyToHost}; ERR_TENSOR_VIEW_TOO_LARGE
+   */
+  bytes(): Uint8Array {
+    const memory = this.#batch.memory;
+    if (this.byteLength === 0 || memory === undefined) return new Uint8Array(0);
+    return new Uint8Array(memory.arena.view(this.address, this.byteLength));
+  }
+
+  /** A copy of the bytes in JavaScript's memory. @throws ERR_TENSOR_RELEASED; ERR_CUDA_CALL */
+  async copyToHost(): Promise<Uint8Array> {
+    const memory = this.#batch.memory;
+    if (memory === undefined || this.byteLength === 0 || memory.arena.memory === "host") return this.bytes().slice();
+    return awaitNative(() => memory.arena.native.copyToHost(this.address, this.byteLength));
+  }
+}
+
+/** All buffers of one `batchLoadFile`, in the order of its ranges, and what it did. Outlives the manager. Close it to give the memory back. */
+export class GdsBatch {
+  readonly buffers: readonly DeviceBuffer[];
+  readonly report: GdsReport;
+  readonly #memory: BatchMemory | undefined;
+  #closed = false;
+
+  /**
+   * @internal
+   * @param at offsets of the buffers from the memory's address
+   */
+  constructor(memory: BatchMemory | undefined, at: Float64Array, byteLengths: readonly number[], report: GdsReport) {
+    this.#memory = memory;
+    this.report = Object.freeze(report);
+    this.buffers = Object.freeze(
+      byteLengths.map((bytes, row) => {
+        const address = memory === undefined || bytes === 0 ? 0n : memory.address + BigInt(at[row] ?? 0);
+        return new DeviceBuffer(this, address, bytes, report.device);
+      }),
+    );
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  /** @internal @throws ERR_TENSOR_RELEASED */
+  get memory(): BatchMemory | undefined {
+    if (this.#closed) throw errorOf("ERR_TENSOR_RELEASED", "the buffers of this batch were given back by its close()");
+    return this.#memory;
+  }
+
+  /**
+   * Gives the memory back, in the arena of `into` by its `free`. Closing again does nothing.
+   * @throws ERR_ARENA_BUSY while something else, such as a registration, holds it; the batch then stays open
+   */
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    if (this.#memory !== undefined) releaseMemory(this.#memory);
+    this.#closed = true;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}
+
+export function releaseMemory({ arena, address, own }: BatchMemory): void {
+  if (own) arena.close();
+  else arena.free(address);
+}

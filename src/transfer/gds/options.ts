@@ -1,0 +1,86 @@
+import { cudaDeviceNumber } from "../../arena/cuda-backend.js";
+import { maxChunkKib, maxThreads, maxTimeoutMs, readEnv } from "../../envs.js";
+import { errorOf } from "../../errors.js";
+import { defaultCloseTimeoutMs, type NixlAgent } from "../nixl/agent.js";
+import type { NixlApiOptions } from "../nixl/api.js";
+
+export interface GdsOptions extends NixlApiOptions {
+  /** Name of the NIXL agent. */
+  readonly agentName: string;
+  /** Where buffers lie: `cuda:0`, `cuda:1`, ..., or `host`. Default `cuda:0`. */
+  readonly device?: string;
+  /** NIXL plugin that reads. Default `GDS_MT`; on `host` `POSIX`. */
+  readonly plugin?: string;
+  /** An agent to use, which must have the plugin and stays the caller's to close. Default: one of the manager's own. */
+  readonly agent?: NixlAgent;
+  /** Threads of GDS_MT. Default: MX_GDS_THREADS, else 8. */
+  readonly threads?: number;
+  /** Longest single read in bytes, at most 1 GiB; as many as `threads` run at a time. Default: MX_GDS_MAX_CHUNK_KB, else 128 MiB. */
+  readonly maxChunkBytes?: number;
+  /** Deadline of one batch in milliseconds. Default: MX_GDS_TIMEOUT, else 120 s. */
+  readonly timeoutMs?: number;
+  /** How long `shutdown()` waits for reads in flight, in milliseconds. Default 30000. */
+  readonly closeTimeoutMs?: number;
+  /**
+   * What is registered with the plugin: `chunks`, the very bases that are read, window by window, which cuFile reads into without a copy; or
+   * `whole`, the batch's memory once. `auto`, the default, is `chunks`.
+   */
+  readonly registration?: "auto" | "chunks" | "whole";
+}
+
+/** Options with every default filled in. */
+export interface GdsSettings {
+  readonly agentName: string;
+  readonly device: string;
+  readonly plugin: string;
+  readonly agent: NixlAgent | undefined;
+  readonly threads: number;
+  readonly maxChunkBytes: number;
+  readonly timeoutMs: number;
+  readonly closeTimeoutMs: number;
+  readonly registration: "chunks" | "whole";
+  readonly library: string | undefined;
+}
+
+/**
+ * Reads the environment, now and not later.
+ * @throws ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN, ERR_ENV_INVALID
+ */
+export function gdsSettings(options: GdsOptions): GdsSettings {
+  const { agentName, device = "cuda:0", agent, registration = "auto" } = options ?? {};
+  if (typeof agentName !== "string" || agentName === "") throw invalid("agentName", "a text that is not empty", agentName);
+  if (device !== "host" && cudaDeviceNumber(device) === undefined) {
+    throw errorOf("ERR_OPTION_UNKNOWN", `GdsTransferManager: device must be "host" or "cuda:N", it is ${JSON.stringify(device)}`, {
+      facts: { option: "device", value: device },
+    });
+  }
+  if (!["auto", "chunks", "whole"].includes(registration)) {
+    throw errorOf("ERR_OPTION_UNKNOWN", `GdsTransferManager: registration must be auto, chunks or whole, it is ${String(registration)}`, {
+      facts: { option: "registration", value: registration },
+    });
+  }
+  const plugin = options.plugin ?? (device === "host" ? "POSIX" : "GDS_MT");
+  if (typeof plugin !== "string" || plugin === "") throw invalid("plugin", "the name of a NIXL plugin", plugin);
+  return Object.freeze({
+    agentName,
+    device,
+    plugin,
+    agent,
+    threads: integer("threads", options.threads, maxThreads) ?? readEnv("MX_GDS_THREADS"),
+    maxChunkBytes: integer("maxChunkBytes", options.maxChunkBytes, maxChunkKib * 1024) ?? readEnv("MX_GDS_MAX_CHUNK_KB") * 1024,
+    timeoutMs: integer("timeoutMs", options.timeoutMs, maxTimeoutMs) ?? readEnv("MX_GDS_TIMEOUT"),
+    closeTimeoutMs: integer("closeTimeoutMs", options.closeTimeoutMs, maxTimeoutMs) ?? defaultCloseTimeoutMs,
+    registration: registration === "whole" ? "whole" : "chunks",
+    library: options.library,
+  });
+}
+
+function integer(option: string, value: number | undefined, max: number): number | undefined {
+  if (value === undefined || (Number.isInteger(value) && value >= 1 && value <= max)) return value;
+  throw invalid(option, `an integer from 1 to ${max}`, value);
+}
+
+function invalid(option: string, takes: string, value: unknown): Error {
+  const message = `GdsTransferManager: ${option} must be ${takes}, it is ${String(value)}`;
+  return errorOf("ERR_OPTION_INVALID", message, { facts: { option, value } });
+}

@@ -1,0 +1,275 @@
+import type { VmmArena } from "../../arena/arena.js";
+import { cudaDeviceNumber } from "../../arena/cuda-backend.js";
+import { errorOf } from "../../errors.js";
+import { publish } from "../../events.js";
+import type { NativeFile, NativeNixlAgent } from "../../native/addon.js";
+import { awaitNative, callNative, fromNative } from "../../native/failure.js";
+import { deferred } from "../deferred.js";
+import { keepingAlive } from "../settled.js";
+import { within } from "../waiting.js";
+import { loadNixl, type NixlApi, type NixlApiOptions } from "./api.js";
+import { nativeDescriptors, type Pieces, regionsOf } from "./descriptors.js";
+import { pluginTraits } from "./plugins.js";
+import { Registration } from "./registration.js";
+import { type NixlTransferOptions, Transfer } from "./transfer.js";
+
+export interface NixlAgentOptions extends NixlApiOptions {
+  /** Name by which other agents know it. */
+  readonly name: string;
+  /** Plugins to make, with parameters over the plugin's own defaults, all as text: `{ GDS_MT: { thread_count: "8" } }`. At least one. */
+  readonly plugins: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  /** A thread of NIXL's that moves UCX transfers along. Default true, as in NIXL. */
+  readonly progressThread?: boolean;
+  /** TCP port on which NIXL listens for other agents. Default: none. */
+  readonly listenPort?: number;
+  /** How long `close()` waits for transfers in flight, in milliseconds. Default 30000. */
+  readonly closeTimeoutMs?: number;
+}
+
+export const defaultCloseTimeoutMs = 30_000;
+
+/** @internal Memory within one allocation that is pinned until a registration is undone. */
+export interface PinnedMemory {
+  readonly arena: VmmArena;
+  readonly address: bigint;
+  readonly length: number;
+}
+
+/**
+ * A NIXL agent. One native thread makes all its calls, in order; nothing here blocks JavaScript. Made by {@link NixlAgent.create}; `close()`, or
+ * `await using`, gives everything back: transfers are released, then registrations undone in reverse, then plugins and agent ended.
+ */
+export class NixlAgent {
+  readonly name: string;
+  /** The library behind it. */
+  readonly api: NixlApi;
+  /** Plugins it was made with. */
+  readonly plugins: readonly string[];
+  /** Plugins that NIXL has files of; not each can be loaded on every machine. */
+  readonly availablePlugins: readonly string[];
+  /** Resolves when the agent has ended and nothing is in flight or registered any more; rejects with what could not be given back. Keeps no process alive. */
+  readonly ended: Promise<void>;
+  /** @internal */
+  readonly native: NativeNixlAgent;
+  readonly #closeTimeoutMs: number;
+  readonly #end = deferred<void>();
+  #closing = false;
+
+  /** @internal Use {@link NixlAgent.create}. */
+  constructor(options: NixlAgentOptions, api: NixlApi, native: NativeNixlAgent, availablePlugins: readonly string[]) {
+    this.name = options.name;
+    this.api = api;
+    this.native = native;
+    this.plugins = Object.freeze(Object.keys(options.plugins));
+    this.availablePlugins = Object.freeze([...availablePlugins]);
+    this.#closeTimeoutMs = options.closeTimeoutMs ?? defaultCloseTimeoutMs;
+    this.ended = this.#end.promise;
+    this.ended.catch(() => {});
+  }
+
+  /**
+   * Loads NIXL unless it is, and makes an agent with its plugins. What fails half way is undone.
+   * @throws ERR_OPTION_INVALID, ERR_NIXL_NOT_FOUND, ERR_NIXL_AGENT, ERR_NIXL_PLUGIN
+   */
+  static async create(options: NixlAgentOptions): Promise<NixlAgent> {
+    requireOptions(options);
+    const api = await loadNixl(options);
+    const answer = deferred<string[]>();
+    const spec = {
+      name: options.name,
+      progressThread: options.progressThread ?? true,
+      listenPort: options.listenPort ?? -1,
+      plugins: Object.entries(options.plugins).map(([name, parameters]) => ({
+        name,
+        parameters: Object.entries(parameters).flat(),
+        strands: pluginTraits(name).strands,
+      })),
+    };
+    const native = callNative(() =>
+      api.native.createAgent(spec, (failure, plugins) => {
+        if (failure === null || failure === undefined) answer.resolve(plugins ?? []);
+        else answer.reject(fromNative(failure));
+      }),
+    );
+    const available = await answer.promise;
+    publish({ event: "nixl.agent-created", name: options.name, plugins: Object.keys(options.plugins), path: api.path });
+    return new NixlAgent(options, api, native, available);
+  }
+
+  get closed(): boolean {
+    return this.#closing;
+  }
+
+  /** What another agent needs to read this one's registered memory; pass it on by any means. Export again after registering more. */
+  async exportMetadata(): Promise<Uint8Array> {
+    this.#requireOpen();
+    return awaitNative(() => this.native.metadata());
+  }
+
+  /**
+   * Makes another agent known by what its `exportMetadata()` gave; returns its name.
+   * @throws ERR_NIXL_METADATA
+   */
+  async loadRemote(metadata: Uint8Array): Promise<string> {
+    this.#requireOpen();
+    return awaitNative(() => this.native.loadRemote(metadata));
+  }
+
+  /** Forgets another agent and disconnects from it. */
+  async forgetRemote(name: string): Promise<void> {
+    this.#requireOpen();
+    await awaitNative(() => this.native.forgetRemote(name));
+  }
+
+  /**
+   * Makes memory of an arena known to a plugin: DRAM, or VRAM where the arena's memory is a device's. The allocations around the pieces are
+   * pinned until the registration is closed: `arena.free` and `arena.close` meanwhile throw ERR_ARENA_BUSY.
+   * @throws ERR_ARENA_ADDRESS, ERR_NIXL_REGISTER
+   */
+  async registerMemory(arena: VmmArena, pieces: Omit<Pieces, "kind" | "device">, plugin?: string): Promise<Registration> {
+    this.#requireOpen();
+    const row = this.#row(plugin);
+    const full: Pieces = { ...memoryOf(arena), address: pieces.address, length: pieces.length };
+    const pins = new BigUint64Array(pieces.address.length * 2);
+    pieces.address.forEach((address, at) => {
+      pins[2 * at] = address;
+      pins[2 * at + 1] = BigInt(pieces.length[at] ?? 0);
+    });
+    const number = await awaitNative(() => this.native.register(row, nativeDescriptors(full), arena.native, pins, null));
+    return new Registration(this, number, full, this.plugins[row] ?? "", undefined);
+  }
+
+  /**
+   * Makes everything alive in an arena known to a plugin, in as few regions as are legal: on the host one for each run of allocations side by
+   * side, on a device one for each allocation, for each is a physical handle of its own and a region may not span several.
+   * @throws ERR_NIXL_REGISTER, also for an arena without allocations
+   */
+  async registerArena(arena: VmmArena, plugin?: string): Promise<Registration> {
+    this.#requireOpen();
+    const row = this.#row(plugin);
+    const memory = memoryOf(arena);
+    const pins = callNative(() => arena.native.live());
+    if (pins.length === 0)
+      throw errorOf("ERR_NIXL_REGISTER", "the arena has no allocation that could be registered", { facts: { length: 0 } });
+    const full: Pieces = { ...memory, ...regionsOf(pins, memory.kind === "DRAM") };
+    const number = await awaitNative(() => this.native.register(row, nativeDescriptors(full), arena.native, pins, null));
+    return new Registration(this, number, full, this.plugins[row] ?? "", undefined);
+  }
+
+  /**
+   * Makes the first `bytes` bytes of a file known to a plugin. The registration holds a descriptor of its own.
+   * @internal
+   * @param pinned memory that is pinned until the registration is closed, because reads of this file go there
+   * @throws ERR_NIXL_REGISTER
+   */
+  async registerFile(file: NativeFile, bytes: number, plugin?: string, pinned?: PinnedMemory): Promise<Registration> {
+    this.#requireOpen();
+    const row = this.#row(plugin);
+    const pieces: Pieces = { kind: "FILE", device: file.number, address: BigUint64Array.of(0n), length: Float64Array.of(bytes) };
+    const pins = pinned === undefined ? null : BigUint64Array.of(pinned.address, BigInt(pinned.length));
+    const { name } = file;
+    const arena = pinned?.arena.native ?? null;
+    try {
+      const number = await awaitNative(() => this.native.register(row, nativeDescriptors(pieces), arena, pins, file));
+      return new Registration(this, number, pieces, this.plugins[row] ?? "", name);
+    } catch (thrown) {
+      throw withFile(thrown, name);
+    }
+  }
+
+  /**
+   * Makes memory known, in pieces that all lie within one allocation.
+   * @internal
+   */
+  async registerPieces(pieces: Pieces, plugin: string, pinned: PinnedMemory): Promise<Registration> {
+    this.#requireOpen();
+    const row = this.#row(plugin);
+    const pins = BigUint64Array.of(pinned.address, BigInt(pinned.length));
+    const number = await awaitNative(() => this.native.register(row, nativeDescriptors(pieces), pinned.arena.native, pins, null));
+    return new Registration(this, number, pieces, this.plugins[row] ?? "", undefined);
+  }
+
+  /**
+   * Prepares a transfer between registered memory of this agent and a registered file, or memory of another agent.
+   * @throws ERR_NIXL_TRANSFER, ERR_NIXL_BROKEN
+   */
+  async createTransfer(options: NixlTransferOptions): Promise<Transfer> {
+    this.#requireOpen();
+    return Transfer.create(this, this.#row(options.plugin), options);
+  }
+
+  /**
+   * Aborts transfers, waits until nothing is in flight, undoes everything and ends. Closing again waits for the same end.
+   * @throws ERR_TRANSFER_STUCK when something is still in flight after `closeTimeoutMs` (the end comes later all the same, see `ended`);
+   *   ERR_NIXL_RELEASE, ERR_NIXL_DEREGISTER, ERR_NIXL_CLOSE: the first of what could not be given back
+   */
+  async close(): Promise<void> {
+    this.beginClose();
+    const settled = this.ended.catch(() => {});
+    if (!(await keepingAlive(within(settled, this.#closeTimeoutMs)))) {
+      const message = `transfers of the agent ${JSON.stringify(this.name)} were still in flight ${this.#closeTimeoutMs} ms after it was closed`;
+      throw errorOf("ERR_TRANSFER_STUCK", message, { facts: { agent: this.name } });
+    }
+    await this.ended;
+  }
+
+  /** @internal Starts the end without waiting for it. */
+  beginClose(): void {
+    if (this.#closing) return;
+    this.#closing = true;
+    this.native.close((failure) => {
+      publish({ event: "nixl.agent-ended", name: this.name, failure: failure ?? null });
+      if (failure === null || failure === undefined) this.#end.resolve();
+      else this.#end.reject(fromNative(failure));
+    });
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #requireOpen(): void {
+    if (this.#closing) throw errorOf("ERR_NIXL_CLOSED", `the agent ${JSON.stringify(this.name)} is closed`);
+  }
+
+  /** Row of a plugin; the first when none is named. */
+  #row(plugin: string | undefined): number {
+    const row = plugin === undefined ? 0 : this.plugins.indexOf(plugin);
+    if (row >= 0) return row;
+    const message = `the agent ${JSON.stringify(this.name)} has no plugin ${plugin}: it was made with ${this.plugins.join(", ")}`;
+    throw errorOf("ERR_OPTION_UNKNOWN", message, { facts: { option: "plugin", value: plugin } });
+  }
+}
+
+/** How the memory of an arena is told to NIXL. @throws ERR_ARENA_NOT_LOADABLE */
+export function memoryOf(arena: VmmArena): { readonly kind: "DRAM" | "VRAM"; readonly device: number } {
+  if (arena.memory === "host") return { kind: "DRAM", device: 0 };
+  const device = cudaDeviceNumber(arena.device);
+  if (arena.memory === "device" && device !== undefined) return { kind: "VRAM", device };
+  const message = `NIXL can use memory of the host or of a device cuda:N; this arena's memory is "${arena.memory}" on ${arena.device}`;
+  throw errorOf("ERR_ARENA_NOT_LOADABLE", message, { facts: { device: arena.device } });
+}
+
+function withFile(thrown: unknown, file: string): unknown {
+  if (thrown instanceof Error && !("file" in thrown)) Object.defineProperty(thrown, "file", { value: file, enumerable: true });
+  return thrown;
+}
+
+function requireOptions(options: NixlAgentOptions): void {
+  const refuse = (option: string, takes: string, value: unknown) =>
+    errorOf("ERR_OPTION_INVALID", `NixlAgent: ${option} must be ${takes}, it is ${String(value)}`, { facts: { option, value } });
+  if (typeof options?.name !== "string" || options.name === "") throw refuse("name", "a text that is not empty", options?.name);
+  const plugins = Object.entries(options.plugins ?? {});
+  if (plugins.length === 0) throw refuse("plugins", "an object with at least one plugin's name", options.plugins);
+  for (const [name, parameters] of plugins) {
+    const texts = typeof parameters === "object" && Object.values(parameters).every((value) => typeof value === "string");
+    if (!texts) throw refuse(`plugins.${name}`, "an object of texts", parameters);
+  }
+  const { listenPort, closeTimeoutMs } = options;
+  if (listenPort !== undefined && !(Number.isInteger(listenPort) && listenPort > 0 && listenPort < 65_536)) {
+    throw refuse("listenPort", "a port from 1 to 65535", listenPort);
+  }
+  if (closeTimeoutMs !== undefined && !(closeTimeoutMs >= 0 && closeTimeoutMs < 2 ** 31)) {
+    throw refuse("closeTimeoutMs", "a number of milliseconds", closeTimeoutMs);
+  }
+}

@@ -1,0 +1,79 @@
+import { readEnv } from "../../envs.js";
+import { errorOf } from "../../errors.js";
+import { publish } from "../../events.js";
+import type { NativeNixl } from "../../native/addon.js";
+import { awaitNative } from "../../native/failure.js";
+import { addon } from "../../native/load.js";
+import { type LibraryPlace, libraryVersion, pythonPlaces, usualPlaces } from "./library-paths.js";
+
+/** A place that was tried in vain. */
+export interface LibraryTried extends LibraryPlace {
+  readonly why: string;
+}
+
+/** NIXL's library, found and loaded. */
+export interface NixlApi {
+  /** File it was loaded from. */
+  readonly path: string;
+  /** As its Python package says; undefined where it does not come from one. */
+  readonly version: string | undefined;
+  /** What was tried before. */
+  readonly tried: readonly LibraryTried[];
+  /** @internal */
+  readonly native: NativeNixl;
+}
+
+export interface NixlApiOptions {
+  /** Path of `libnixl_capi.so`. Default: MX_NIXL_LIBRARY, else the loader's path, NVIDIA's usual places, python3's site-packages. */
+  readonly library?: string;
+}
+
+const loaded = new Map<string, Promise<NixlApi>>();
+
+/**
+ * Finds NIXL's library and loads it, once per process and place; it is never unloaded. Reads MX_NIXL_LIBRARY.
+ * @throws ERR_NIXL_NOT_FOUND with every place tried in `tried` and the message
+ */
+export function loadNixl(options: NixlApiOptions = {}): Promise<NixlApi> {
+  const library = options.library ?? readEnv("MX_NIXL_LIBRARY");
+  const key = library ?? "";
+  let api = loaded.get(key);
+  if (api === undefined) {
+    api = find(library, options.library === undefined ? "MX_NIXL_LIBRARY" : "the option library");
+    loaded.set(key, api);
+    // It may be installed before the next attempt.
+    api.catch(() => loaded.delete(key));
+  }
+  return api;
+}
+
+async function find(library: string | undefined, from: string): Promise<NixlApi> {
+  const tried: LibraryTried[] = [];
+  const api =
+    library === undefined
+      ? ((await firstOf(usualPlaces(), tried)) ?? (await firstOf(await pythonPlaces(), tried)))
+      : await firstOf([{ path: library, from }], tried);
+  if (api !== undefined) {
+    publish({ event: "nixl.loaded", path: api.path, version: api.version ?? null });
+    return api;
+  }
+  const lines = tried.map(({ path, from: source, why }) => `\n  ${path} (${source}): ${why}`).join("");
+  const message = `NIXL is not available: install it with \`pip install nixl-cu12\` (or nixl-cu13), or give the path of libnixl_capi.so with MX_NIXL_LIBRARY. Tried:${lines}`;
+  throw errorOf("ERR_NIXL_NOT_FOUND", message, { facts: { tried } });
+}
+
+async function firstOf(places: readonly LibraryPlace[] | string, tried: LibraryTried[]): Promise<NixlApi | undefined> {
+  if (typeof places === "string") {
+    tried.push({ path: "libnixl_capi.so", from: "the site-packages of python3", why: places });
+    return undefined;
+  }
+  for (const place of places) {
+    try {
+      const native = await awaitNative(() => addon().loadNixl(place.path));
+      return Object.freeze({ path: native.path, version: libraryVersion(native.path), tried: Object.freeze([...tried]), native });
+    } catch (thrown) {
+      tried.push({ ...place, why: thrown instanceof Error ? thrown.message : String(thrown) });
+    }
+  }
+  return undefined;
+}

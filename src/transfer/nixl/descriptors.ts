@@ -1,0 +1,45 @@
+import type { NixlDescriptors } from "../../native/addon.js";
+
+/** What descriptors stand for, in NIXL's words. */
+export type SegmentKind = "DRAM" | "VRAM" | "FILE";
+
+const kindNumbers = { DRAM: 0, VRAM: 1, FILE: 4 } as const satisfies Record<SegmentKind, number>;
+
+/** Pieces of one kind on one device, as parallel columns. For a FILE the addresses are file offsets and the device is the descriptor. */
+export interface Pieces {
+  readonly kind: SegmentKind;
+  readonly device: number;
+  readonly address: BigUint64Array;
+  /** Bytes. */
+  readonly length: Float64Array;
+}
+
+/** @internal */
+export function nativeDescriptors(pieces: Pieces): NixlDescriptors {
+  return { kind: kindNumbers[pieces.kind], device: pieces.device, address: pieces.address, length: pieces.length };
+}
+
+/** The regions of `[address, bytes, ...]`, ascending; those side by side become one where `joined`. */
+export function regionsOf(ranges: BigUint64Array, joined: boolean): { readonly address: BigUint64Array; readonly length: Float64Array } {
+  const address: bigint[] = [];
+  const length: number[] = [];
+  let end: bigint | undefined;
+  for (let at = 0; at < ranges.length; at += 2) {
+    const [begin, bytes] = [ranges[at] ?? 0n, ranges[at + 1] ?? 0n];
+    if (joined && begin === end) {
+      length.push((length.pop() ?? 0) + Number(bytes));
+    } else {
+      address.push(begin);
+      length.push(Number(bytes));
+    }
+    end = begin + bytes;
+  }
+  return { address: BigUint64Array.from(address), length: Float64Array.from(length) };
+}
+
+/** Bytes of all pieces. */
+export function pieceBytes(pieces: Pieces): number {
+  let bytes = 0;
+  for (const length of pieces.length) bytes += length;
+  return bytes;
+}

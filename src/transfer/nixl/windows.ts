@@ -1,0 +1,248 @@
+import type { VmmArena } from "../../arena/arena.js";
+import { errorOf } from "../../errors.js";
+import { publish } from "../../events.js";
+import type { NativeFile, TransferPieces } from "../../native/addon.js";
+import { callNative } from "../../native/failure.js";
+import { deferred } from "../deferred.js";
+import type { Transfer } from "../driver.js";
+import { keepingAlive } from "../settled.js";
+import { memoryOf, type NixlAgent, type PinnedMemory } from "./agent.js";
+import { cutWindows, type Window } from "./chunks.js";
+import type { Pieces } from "./descriptors.js";
+import type { Registration } from "./registration.js";
+import type { Transfer as NixlTransfer } from "./transfer.js";
+
+/** Windows in flight at one time: the second keeps the plugin's threads busy while the first one's slowest chunk ends. */
+export const windowsInFlight = 2;
+
+export interface WindowsOptions {
+  readonly agent: NixlAgent;
+  readonly plugin: string;
+  readonly arena: VmmArena;
+  /** The allocation that all chunks go to. Pinned until everything has settled. */
+  readonly allocation: { readonly address: bigint; readonly length: number };
+  /** Opens a file by its number in `chunks.file`, when its first window is due; it is closed after its last. */
+  readonly open: (file: number) => Promise<NativeFile>;
+  /** No longer than the plugin takes, ascending by file. */
+  readonly chunks: TransferPieces;
+  readonly windowBytes: number;
+  readonly windowChunks: number;
+  /** Registers the bases that are read, window by window, or the allocation once. */
+  readonly registration: "chunks" | "whole";
+  /** Called once, at the first failure or abort, before `settled`. */
+  readonly onFailure?: () => void;
+}
+
+interface SourceFile {
+  readonly native: NativeFile;
+  readonly registration: Registration;
+}
+
+/** What a run of windows did. */
+export interface WindowsSummary {
+  readonly bytes: number;
+  readonly windows: number;
+  readonly chunks: number;
+  /** Registrations of files and memory. */
+  readonly registrations: number;
+  /** Bytes of memory registered, over all windows. */
+  readonly registeredBytes: number;
+  /** Milliseconds in registering and undoing it, and in transfers; windows overlap, so the sum can exceed the whole. */
+  readonly registerMs: number;
+  readonly transferMs: number;
+}
+
+/**
+ * Reads chunks of files into memory through a NIXL plugin, window by window, so that an abort takes effect within a window. Set-up that fails
+ * undoes what was done, in reverse; nothing is unpinned before it is released and deregistered.
+ */
+export function startWindows(options: WindowsOptions): Transfer<WindowsSummary> {
+  return new WindowsRun(options);
+}
+
+class WindowsRun implements Transfer<WindowsSummary> {
+  readonly done: Promise<WindowsSummary>;
+  readonly settled: Promise<void>;
+  readonly #options: WindowsOptions;
+  readonly #windows: readonly Window[];
+  /** Windows of each file that are not over. */
+  readonly #left = new Map<number, number>();
+  readonly #files = new Map<number, Promise<SourceFile>>();
+  readonly #moving = new Set<NixlTransfer>();
+  readonly #done = deferred<WindowsSummary>();
+  readonly #sums = { bytes: 0, registrations: 0, registeredBytes: 0, registerMs: 0, transferMs: 0 };
+  #next = 0;
+  #failure: { readonly error: unknown } | undefined;
+
+  constructor(options: WindowsOptions) {
+    this.#options = options;
+    this.#windows = cutWindows(options.chunks, options.windowBytes, options.windowChunks);
+    for (const { file } of this.#windows) this.#left.set(file, (this.#left.get(file) ?? 0) + 1);
+    this.done = this.#done.promise;
+    this.done.catch(() => {});
+    this.settled = this.#run();
+  }
+
+  progressBytes(): number {
+    return this.#sums.bytes;
+  }
+
+  abort(): void {
+    this.#fail(errorOf("ERR_TRANSFER_ABORTED", "the reads were stopped"));
+  }
+
+  /** Every registration pins the allocation: between two windows the file's does, and one that cannot be undone keeps it from being unmapped. */
+  get #pinned(): PinnedMemory {
+    return { arena: this.#options.arena, ...this.#options.allocation };
+  }
+
+  async #run(): Promise<void> {
+    let whole: Registration | undefined;
+    try {
+      if (this.#windows.length > 0 && this.#options.registration === "whole") whole = await this.#registerWhole();
+    } catch (error) {
+      this.#fail(error);
+    }
+    const lanes = Array.from({ length: windowsInFlight }, () => this.#lane(whole));
+    await Promise.all(lanes);
+    if (whole !== undefined) await this.#undo(whole);
+    for (const file of [...this.#files.keys()].reverse()) await this.#closeFile(file);
+    const { chunks } = this.#options;
+    if (this.#failure === undefined) {
+      this.#done.resolve(Object.freeze({ ...this.#sums, windows: this.#windows.length, chunks: chunks.length.length }));
+    }
+  }
+
+  /** Moves window after window. Never rejects: failures are recorded. */
+  async #lane(whole: Registration | undefined): Promise<void> {
+    while (this.#failure === undefined) {
+      const window = this.#windows[this.#next++];
+      if (window === undefined) return;
+      await this.#move(window, whole);
+    }
+  }
+
+  async #move(window: Window, whole: Registration | undefined): Promise<void> {
+    const { agent, plugin, chunks } = this.#options;
+    const local: Pieces = {
+      ...memoryOf(this.#options.arena),
+      address: chunks.address.subarray(window.begin, window.end),
+      length: chunks.length.subarray(window.begin, window.end),
+    };
+    let own: Registration | undefined;
+    let transfer: NixlTransfer | undefined;
+    let posted = false;
+    try {
+      const { registration: source } = await this.#file(window.file);
+      own = whole === undefined ? await this.#timed("registerMs", () => agent.registerPieces(local, plugin, this.#pinned)) : undefined;
+      if (own !== undefined) this.#count(own);
+      const memory = own ?? whole;
+      const remote: Pieces = {
+        kind: "FILE",
+        device: source.pieces.device,
+        address: BigUint64Array.from(chunks.offset.subarray(window.begin, window.end), BigInt),
+        length: local.length,
+      };
+      const registrations = memory === undefined ? [source] : [memory, source];
+      transfer = await agent.createTransfer({ operation: "read", local, remote, registrations, plugin });
+      if (this.#failure === undefined) {
+        posted = true;
+        this.#moving.add(transfer);
+        transfer.post();
+        const { done } = transfer;
+        await this.#timed("transferMs", () => done);
+        this.#sums.bytes += window.bytes;
+      }
+    } catch (error) {
+      this.#fail(error);
+    }
+    // From here on in reverse; what fails is told, and the rest goes on.
+    if (transfer !== undefined) {
+      // After a success it comes at once, and somebody waits; reads that were given up keep no process alive.
+      if (posted) await (this.#failure === undefined ? keepingAlive(transfer.settled) : transfer.settled);
+      this.#moving.delete(transfer);
+      await this.#undo({ close: () => transfer.release() });
+    }
+    if (own !== undefined) await this.#undo(own);
+    const left = (this.#left.get(window.file) ?? 0) - 1;
+    this.#left.set(window.file, left);
+    if (left === 0) await this.#closeFile(window.file);
+  }
+
+  /** A file and its registration, made by the first window that needs it: the next file's while the present one is read. */
+  #file(file: number): Promise<SourceFile> {
+    let source = this.#files.get(file);
+    if (source === undefined) {
+      source = this.#openFile(file);
+      this.#files.set(file, source);
+    }
+    return source;
+  }
+
+  async #openFile(file: number): Promise<SourceFile> {
+    const { agent, plugin, open } = this.#options;
+    const native = await open(file);
+    try {
+      const registration = await this.#timed("registerMs", () => agent.registerFile(native, native.size, plugin, this.#pinned));
+      this.#sums.registrations++;
+      return { native, registration };
+    } catch (error) {
+      native.close();
+      throw error;
+    }
+  }
+
+  async #closeFile(file: number): Promise<void> {
+    const pending = this.#files.get(file);
+    this.#files.delete(file);
+    const source = await pending?.catch(() => undefined);
+    if (source === undefined) return;
+    await this.#undo(source.registration);
+    try {
+      if (this.#failure === undefined) callNative(() => source.native.requireUnchanged());
+    } catch (error) {
+      this.#fail(error);
+    }
+    source.native.close();
+  }
+
+  async #registerWhole(): Promise<Registration> {
+    const { agent, plugin, arena, allocation } = this.#options;
+    const pieces = { address: BigUint64Array.of(allocation.address), length: Float64Array.of(allocation.length) };
+    const whole = await this.#timed("registerMs", () => agent.registerPieces({ ...memoryOf(arena), ...pieces }, plugin, this.#pinned));
+    this.#count(whole);
+    return whole;
+  }
+
+  #count(registration: Registration): void {
+    this.#sums.registrations++;
+    this.#sums.registeredBytes += registration.byteLength;
+  }
+
+  /** A clean-up that fails is the failure of the run only when there was none before. */
+  async #undo(what: { close(): Promise<void> }): Promise<void> {
+    try {
+      await this.#timed("registerMs", () => what.close());
+    } catch (error) {
+      if (this.#failure !== undefined) publish({ event: "transfer.clean-up-failed", error, after: this.#failure.error });
+      this.#fail(error);
+    }
+  }
+
+  async #timed<T>(sum: "registerMs" | "transferMs", work: () => Promise<T>): Promise<T> {
+    const begin = performance.now();
+    try {
+      return await work();
+    } finally {
+      this.#sums[sum] += performance.now() - begin;
+    }
+  }
+
+  #fail(error: unknown): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = { error };
+    this.#done.reject(error);
+    for (const transfer of this.#moving) transfer.abort();
+    this.#options.onFailure?.();
+  }
+}

@@ -1,0 +1,91 @@
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { expect, it, vi } from "vitest";
+import { addon } from "../../src/native/load.js";
+import { isGdsAvailable, whyGdsUnavailable } from "../../src/transfer/gds/available.js";
+import { loadNixl } from "../../src/transfer/nixl/api.js";
+import { libraryVersion, pythonPlaces, usualPlaces } from "../../src/transfer/nixl/library-paths.js";
+import { compile } from "../support/compile.js";
+import { collectEvents } from "../support/events.js";
+import { temporaryFolder } from "../support/folders.js";
+import { describeNixl } from "../support/nixl.js";
+
+/** A `python3` on PATH that prints this, or fails. */
+function python(output: string, code = 0): void {
+  const folder = temporaryFolder();
+  writeFileSync(join(folder, "python3"), `#!/bin/sh\nprintf '%s' '${output}'\nexit ${code}\n`, { mode: 0o755 });
+  vi.stubEnv("PATH", `${folder}:/usr/bin:/bin`);
+}
+
+it("looks on the loader's path first, then in NVIDIA's places", () => {
+  const places = usualPlaces();
+  expect(places[0]).toEqual({ path: "libnixl_capi.so", from: "the loader's path" });
+  expect(places.map(({ path }) => path)).toContain("/opt/nvidia/nvda_nixl/lib/x86_64-linux-gnu/libnixl_capi.so");
+});
+
+it("finds the wheels in the site-packages of python3, or says what was wrong with it", async () => {
+  const site = join(temporaryFolder(), "site-packages");
+  for (const name of [".nixl_cu13.mesonpy.libs", ".nixl_cu12.mesonpy.libs", "nixl_cu12.libs"])
+    mkdirSync(join(site, name), { recursive: true });
+  python(JSON.stringify([site, "/nowhere", site]));
+  expect(await pythonPlaces()).toEqual(
+    ["12", "13"].map((cuda) => ({
+      path: join(site, `.nixl_cu${cuda}.mesonpy.libs`, "libnixl_capi.so"),
+      from: "the site-packages of python3",
+    })),
+  );
+  python("[]");
+  expect(await pythonPlaces()).toMatch(/^no NIXL in/);
+  python("no JSON");
+  expect(await pythonPlaces()).toMatch(/^python3 cannot be asked/);
+  python("", 1);
+  expect(await pythonPlaces()).toMatch(/^python3 cannot be asked: Command failed/);
+});
+
+it("tells all places when there is no NIXL anywhere", async () => {
+  python("[]");
+  vi.stubEnv("MX_NIXL_LIBRARY", "");
+  const error = await loadNixl().catch((thrown) => thrown);
+  expect(error).toMatchObject({ code: "ERR_NIXL_NOT_FOUND" });
+  expect(error.tried.length).toBe(usualPlaces().length + 1);
+  expect(error.tried.every(({ why }: { why: string }) => why !== "")).toBe(true);
+  expect(error.message).toContain("no NIXL in");
+});
+
+it("says what a library that is not NIXL lacks, and what is its stub", async () => {
+  await expect(addon().loadNixl("libc.so.6")).rejects.toThrow(/ERR_NIXL_SYMBOLS.*nixl_capi_create_xfer_req/);
+  const empty = compile("io-faults.c", ["-shared", "-fPIC", "-ldl"]);
+  await expect(loadNixl({ library: empty })).rejects.toThrow(/lacks \d+ of the functions needed: nixl_capi_create_configured_agent/);
+});
+
+it("is no GDS without NIXL, and tells why as an event", async () => {
+  const events = collectEvents();
+  expect(await isGdsAvailable({ library: "/nowhere/libnixl_capi.so" })).toBe(false);
+  expect(events.find(({ event }) => event === "gds.unavailable")?.why).toMatch(/NIXL is not available/);
+});
+
+describeNixl("with the real NIXL", (library) => {
+  it("finds it through python3, with the version of its package", async () => {
+    vi.stubEnv("MX_NIXL_LIBRARY", "");
+    const site = join(temporaryFolder(), "site-packages");
+    mkdirSync(site);
+    const from = dirname(dirname(library));
+    for (const name of [".nixl_cu12.mesonpy.libs", "nixl_cu12.libs", "nixl_cu12-1.5.1.dist-info"])
+      symlinkSync(join(from, name), join(site, name));
+    python(JSON.stringify([site]));
+    const api = await loadNixl();
+    expect(api.path.endsWith(".nixl_cu12.mesonpy.libs/libnixl_capi.so")).toBe(true);
+    expect(api.version).toBe("1.5.1");
+    expect(api.tried.length).toBe(usualPlaces().length);
+    expect(libraryVersion(library)).toBe("1.5.1");
+    expect(libraryVersion("/nowhere/lib/libnixl_capi.so")).toBeUndefined();
+  });
+
+  it("needs the module nvidia_fs at the start of a line, and cuFile", async () => {
+    expect(await whyGdsUnavailable({ library }, () => undefined)).toMatch(/nvidia_fs is not loaded/);
+    expect(await whyGdsUnavailable({ library }, () => "nvme 1 2\nmy_nvidia_fs 3\n")).toMatch(/nvidia_fs is not loaded/);
+    expect(await whyGdsUnavailable({ library }, () => "nvme 1 2\nnvidia_fs 3 4\n")).toMatch(
+      /cuFile cannot be loaded: libcufile\.so: .*; libcufile\.so\.0: /,
+    );
+  });
+});
