@@ -15,6 +15,7 @@ export {
   NativeError,
   OptionError,
   PlanError,
+  SampleError,
   TensorError,
   TransferError,
   VerifyError,
@@ -26,8 +27,12 @@ export type { LoadOptions } from "./loader/options.js";
 export type { LoadReport, LoadTimes, ReadPath, ShardReport } from "./loader/report.js";
 export { type StreamOptions, streamCheckpoint } from "./loader/stream-checkpoint.js";
 export type { Tensor, TensorArray } from "./loader/tensor.js";
-export type { LoadPlan, PlanChunk, PlanRange, PlanTotals, ShardPlan, TensorPlacement } from "./plan/load-plan.js";
+export type { LoadPlan, PlanChunk, PlanJson, PlanRange, PlanTotals, ShardPlan, TensorPlacement } from "./plan/load-plan.js";
+export type { PlanMemory } from "./plan/memory.js";
+export type { Placement } from "./plan/placement.js";
 export { type PlanOptions, planLoad } from "./plan/plan-load.js";
-export type { NameSelector } from "./plan/select.js";
+export type { NamePattern, NameSelector } from "./plan/select.js";
+export type { Finding } from "./probe/finding.js";
+export type { AvailableMemory } from "./probe/memory.js";
 export { type ProbeReport, probe } from "./probe/probe.js";
 export type { Progress } from "./transfer/waiting.js";
