@@ -37,7 +37,6 @@ export class LoadedModel implements AsyncDisposable {
   /** Arena that holds the tensors. */
   readonly arena: VmmArena;
   readonly #parts: LoadedModelParts;
-  readonly #addresses: BigUint64Array;
   readonly #digests = new Set<Promise<unknown>>();
   #closed = false;
   #closing: Promise<void> | undefined;
@@ -53,7 +52,6 @@ export class LoadedModel implements AsyncDisposable {
     this.arena = arena;
     this.metadata = checkpoint.metadata;
     const columns = planColumns(plan);
-    this.#addresses = addressColumn(base, columns.addressOffset);
     const memory: TensorMemory = {
       arena,
       assertLive: (tensor) => {
@@ -65,7 +63,7 @@ export class LoadedModel implements AsyncDisposable {
       },
     };
     this.tensors = selectedTensors(checkpoint, columns.rows, (at, row) => {
-      return new Tensor(checkpoint.tensorAt(row), this.#addresses[at] ?? 0n, memory);
+      return new Tensor(checkpoint.tensorAt(row), base + BigInt(columns.addressOffset[at] ?? 0), memory);
     });
   }
 
@@ -80,10 +78,11 @@ export class LoadedModel implements AsyncDisposable {
   async digest(): Promise<Map<string, string>> {
     if (this.#closed) throw errorOf("ERR_TENSOR_RELEASED", "the model is closed: there are no bytes to hash");
     const { checkpoint, plan, arena } = this;
-    const { threads } = this.#parts;
-    const { rows } = planColumns(plan);
+    const { threads, memory } = this.#parts;
+    const { rows, addressOffset } = planColumns(plan);
+    const addresses = addressColumn(memory.base, addressOffset);
     const lengths = Float64Array.from(rows, (row) => checkpoint.columns.length[row] ?? 0);
-    const hashing = awaitNative(() => addon().digestMemory(arena.native, this.#addresses, lengths, threads));
+    const hashing = awaitNative(() => addon().digestMemory(arena.native, addresses, lengths, threads));
     this.#digests.add(hashing);
     try {
       const digests = Buffer.from(await hashing);

@@ -1,6 +1,6 @@
 import { type Cipher, createCipheriv, createHash } from "node:crypto";
-import { type FileHandle, mkdir, open, readdir, rename, rm, statfs } from "node:fs/promises";
-import { join } from "node:path";
+import { type FileHandle, mkdir, open, readdir, rename, rm, stat, statfs } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
 import { errorOf, ModelExpressError } from "../errors.js";
 import { requireInteger, requireOneOf } from "../units.js";
 import { type SampleShape, type SampleTensor, sampleShapes, sampleTensors } from "./shapes.js";
@@ -47,7 +47,7 @@ export async function writeSample(folder: string, options: SampleOptions): Promi
   const totalBytes = sum(tensors);
   const written: string[] = [];
   try {
-    await mkdir(folder, { recursive: true });
+    await makeFolder(resolve(folder));
     await checkFolder(folder, totalBytes, force);
     let bytesBefore = 0;
     for (const [i, part] of parts.entries()) {
@@ -97,6 +97,27 @@ function split(tensors: readonly SampleTensor[], count: number): SampleTensor[][
     bytes += tensor.byteLength;
   }
   return parts;
+}
+
+/** Not `mkdir` with `recursive`: where a file system refuses with ENOENT under a folder that is there (/proc), Node never comes back from it. */
+async function makeFolder(folder: string): Promise<void> {
+  try {
+    await mkdir(folder);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "EEXIST") return;
+    const parent = dirname(folder);
+    if (code !== "ENOENT" || parent === folder || (await isThere(parent))) throw error;
+    await makeFolder(parent);
+    await mkdir(folder);
+  }
+}
+
+async function isThere(path: string): Promise<boolean> {
+  return await stat(path).then(
+    () => true,
+    () => false,
+  );
 }
 
 async function weightsIn(folder: string): Promise<string[]> {

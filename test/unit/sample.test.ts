@@ -162,6 +162,18 @@ describe("writeSample", () => {
     expect(existsSync(join(folder, "model.safetensors.partial"))).toBe(false);
   });
 
+  it("makes the folders above", async () => {
+    const folder = join(temporaryFolder(), "a", "..", "b", "c");
+    expect((await writeSample(folder, { shape: "few-large", bytes: 8192 })).files).toHaveLength(1);
+  });
+
+  it("comes back from a file system that makes no folders", async () => {
+    await expect(writeSample("/proc/none/deeper", { shape: "few-large", bytes: 8192 })).rejects.toMatchObject({
+      code: "ERR_SAMPLE_WRITE",
+      errno: "ENOENT",
+    });
+  });
+
   it("refuses what no disk has room for", async () => {
     const asked = { shape: "few-large", bytes: 2 ** 52 } as const;
     await expect(writeSample(temporaryFolder(), asked)).rejects.toMatchObject({ code: "ERR_SAMPLE_NO_SPACE" });
