@@ -131,7 +131,7 @@ export class VmmArena {
     if (typeof address !== "bigint") throw this.#noAddress(address);
     if (BigInt.asUintN(64, address) !== address || !memory.take(address)) return;
     try {
-      if (this.#views.size > 0) this.#detachViews(address);
+      if (this.#views.size > 0) this.detachViews(address);
     } finally {
       this.#giveBack(address);
     }
@@ -179,6 +179,12 @@ export class VmmArena {
     return buffer;
   }
 
+  /** @internal Detaches the views over the allocation that starts at this address. */
+  detachViews(allocation: bigint): void {
+    this.#views.get(allocation)?.detachAll();
+    this.#views.delete(allocation);
+  }
+
   #stat(at: number): number {
     return this.native.stats()[at] as number;
   }
@@ -189,11 +195,6 @@ export class VmmArena {
     } catch (error) {
       publishReleaseFailure("free", addressText(address), error);
     }
-  }
-
-  #detachViews(allocation: bigint): void {
-    this.#views.get(allocation)?.detachAll();
-    this.#views.delete(allocation);
   }
 
   #requireAlignment(alignment: number): void {
