@@ -20,6 +20,7 @@ export {
   NixlError,
   OptionError,
   PlanError,
+  SampleError,
   TensorError,
   TransferError,
   VerifyError,
@@ -32,11 +33,14 @@ export type { LoadReport, LoadTimes, ReadPath, ShardReport } from "./loader/repo
 export { type StreamOptions, streamCheckpoint } from "./loader/stream-checkpoint.js";
 export type { Tensor, TensorArray } from "./loader/tensor.js";
 export type { CudaDeviceFacts, CudaFacts } from "./native/addon.js";
-export type { LoadPlan, PlanChunk, PlanRange, PlanTotals, ShardPlan, TensorPlacement } from "./plan/load-plan.js";
+export type { LoadPlan, PlanChunk, PlanJson, PlanRange, PlanTotals, ShardPlan, TensorPlacement } from "./plan/load-plan.js";
+export type { PlanMemory } from "./plan/memory.js";
+export type { Placement } from "./plan/placement.js";
 export { type PlanOptions, planLoad } from "./plan/plan-load.js";
-export type { NameSelector } from "./plan/select.js";
+export type { NamePattern, NameSelector } from "./plan/select.js";
 export type { Finding } from "./probe/finding.js";
 export { probeGds } from "./probe/gds.js";
+export type { AvailableMemory } from "./probe/memory.js";
 export { type ProbeReport, probe } from "./probe/probe.js";
 export { isGdsAvailable } from "./transfer/gds/available.js";
 export type { DeviceBuffer, GdsBatch, GdsReport } from "./transfer/gds/batch.js";
@@ -44,6 +48,7 @@ export { type BatchLoadOptions, GdsTransferManager } from "./transfer/gds/manage
 export type { GdsOptions } from "./transfer/gds/options.js";
 export type { GdsRange } from "./transfer/gds/ranges.js";
 export { NixlAgent, type NixlAgentOptions } from "./transfer/nixl/agent.js";
+export type { AgentHandle } from "./transfer/nixl/agent-handle.js";
 export { type LibraryTried, loadNixl, type NixlApi, type NixlApiOptions } from "./transfer/nixl/api.js";
 export type { Pieces, SegmentKind } from "./transfer/nixl/descriptors.js";
 export type { Registration } from "./transfer/nixl/registration.js";

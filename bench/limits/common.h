@@ -16,18 +16,18 @@
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 #define MAX_FILES 512
 
-static void die(const char *what, const char *name) {
+static inline void die(const char *what, const char *name) {
   fprintf(stderr, "%s %s: %s\n", what, name, strerror(errno));
   exit(74);
 }
 
-static double now_seconds(void) {
+static inline double now_seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
+static inline size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
 
 struct source {
   const char *path;
@@ -43,7 +43,7 @@ struct job {
   size_t region_bytes; /* each file rounded up to whole huge pages */
 };
 
-static void open_sources(struct job *job, char **paths, int count, int flags) {
+static inline void open_sources(struct job *job, char **paths, int count, int flags) {
   if (count < 1 || count > MAX_FILES) {
     fprintf(stderr, "give 1 to %d files\n", MAX_FILES);
     exit(64);
@@ -61,7 +61,7 @@ static void open_sources(struct job *job, char **paths, int count, int flags) {
 }
 
 /* Fresh anonymous memory that starts on a huge page, huge pages asked for, nothing touched. */
-static char *fresh_region(size_t bytes) {
+static inline char *fresh_region(size_t bytes) {
   char *raw = mmap(NULL, bytes + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) die("mmap", "region");
   char *base = (char *)round_up((size_t)raw, HUGE_PAGE_BYTES);
@@ -70,7 +70,7 @@ static char *fresh_region(size_t bytes) {
 }
 
 /* Compares the region with the files, through other descriptors; outside any timing. */
-static void compare(const struct job *job, const char *base) {
+static inline void compare(const struct job *job, const char *base) {
   size_t step = (size_t)4 << 20;
   char *expected = malloc(step);
   for (int i = 0; i < job->count; i++) {
@@ -90,7 +90,7 @@ static void compare(const struct job *job, const char *base) {
   free(expected);
 }
 
-static void print_result(const struct job *job, double seconds) {
+static inline void print_result(const struct job *job, double seconds) {
   printf("{\"seconds\":%.6f,\"bytes\":%zu,\"gigabytesPerSecond\":%.3f}\n", seconds, job->bytes, (double)job->bytes / seconds / 1e9);
 }
 #endif

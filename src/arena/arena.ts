@@ -144,7 +144,7 @@ export class VmmArena {
     if (typeof address !== "bigint") throw this.#noAddress(address);
     if (BigInt.asUintN(64, address) !== address || !memory.take(address)) return;
     try {
-      if (this.#views.size > 0) this.#detachViews(address);
+      if (this.#views.size > 0) this.detachViews(address);
     } finally {
       this.#giveBack(address);
     }
@@ -192,6 +192,12 @@ export class VmmArena {
     return buffer;
   }
 
+  /** @internal Detaches the views over the allocation that starts at this address. */
+  detachViews(allocation: bigint): void {
+    this.#views.get(allocation)?.detachAll();
+    this.#views.delete(allocation);
+  }
+
   #stat(at: number): number {
     return this.native.stats()[at] as number;
   }
@@ -202,11 +208,6 @@ export class VmmArena {
     } catch (error) {
       publishReleaseFailure("free", addressText(address), error);
     }
-  }
-
-  #detachViews(allocation: bigint): void {
-    this.#views.get(allocation)?.detachAll();
-    this.#views.delete(allocation);
   }
 
   #requireAlignment(alignment: number): void {

@@ -123,7 +123,10 @@ export class Checkpoint {
     const dtype = dtypes[at(columns.dtype, row)];
     const shard = shards[at(columns.shard, row)];
     if (dtype === undefined || shard === undefined) throw new RangeError(`row ${row} has no dtype or no shard`);
-    const shape = Object.freeze(Array.from(columns.dims.subarray(row === 0 ? 0 : at(columns.dimEnd, row - 1), at(columns.dimEnd, row))));
+    // Plain loops: building an array from a typed one costs ten times as much, and models have tens of thousands of tensors.
+    const shape: number[] = [];
+    for (let dim = row === 0 ? 0 : at(columns.dimEnd, row - 1); dim < at(columns.dimEnd, row); dim++) shape.push(at(columns.dims, dim));
+    Object.freeze(shape);
     const name = this.nameOf(row);
     return Object.freeze({ name, dtype: dtype.name, shape, byteLength: at(columns.length, row), offset: at(columns.offset, row), shard });
   }

@@ -37,7 +37,6 @@ export class LoadedModel implements AsyncDisposable {
   /** Arena that holds the tensors. */
   readonly arena: VmmArena;
   readonly #parts: LoadedModelParts;
-  readonly #addresses: BigUint64Array;
   readonly #digests = new Set<Promise<unknown>>();
   #closed = false;
   #closing: Promise<void> | undefined;
@@ -53,7 +52,6 @@ export class LoadedModel implements AsyncDisposable {
     this.arena = arena;
     this.metadata = checkpoint.metadata;
     const columns = planColumns(plan);
-    this.#addresses = addressColumn(base, columns.addressOffset);
     const memory: TensorMemory = {
       arena,
       assertLive: (tensor) => {
@@ -64,8 +62,8 @@ export class LoadedModel implements AsyncDisposable {
         }
       },
     };
-    this.tensors = selectedTensors(checkpoint, columns.rows, (at, row) => {
-      return new Tensor(checkpoint.tensorAt(row), this.#addresses[at] ?? 0n, memory);
+    this.tensors = selectedRows(checkpoint, columns.rows, (at, row) => {
+      return new Tensor(checkpoint.tensorAt(row), base + BigInt(columns.addressOffset[at] ?? 0), memory);
     });
   }
 
@@ -77,21 +75,20 @@ export class LoadedModel implements AsyncDisposable {
    * SHA-256 of every tensor's bytes, as hex by name; computed on native threads.
    * @throws ERR_TENSOR_RELEASED after `close()`
    */
-  async digest(): Promise<Map<string, string>> {
+  async digest(): Promise<ReadonlyMap<string, string>> {
     if (this.#closed) throw errorOf("ERR_TENSOR_RELEASED", "the model is closed: there are no bytes to hash");
     const { checkpoint, plan, arena } = this;
-    const { threads } = this.#parts;
-    const { rows } = planColumns(plan);
-    const lengths = Float64Array.from(rows, (row) => checkpoint.columns.length[row] ?? 0);
-    const hashing = awaitNative(() => addon().digestMemory(arena.native, this.#addresses, lengths, threads));
+    const { threads, memory } = this.#parts;
+    const { rows, addressOffset } = planColumns(plan);
+    const addresses = addressColumn(memory.base, addressOffset);
+    const lengths = new Float64Array(rows.length);
+    for (let at = 0; at < rows.length; at++) lengths[at] = checkpoint.columns.length[rows[at] ?? 0] ?? 0;
+    const hashing = awaitNative(() => addon().digestMemory(arena.native, addresses, lengths, threads));
     this.#digests.add(hashing);
     try {
       const digests = Buffer.from(await hashing);
-      const names = Array.from(rows, (row, at): [string, string] => [
-        checkpoint.nameOf(row),
-        digests.toString("hex", at * digestBytes, (at + 1) * digestBytes),
-      ]);
-      return new Map(names);
+      const hexAt = (at: number) => digests.toString("hex", at * digestBytes, (at + 1) * digestBytes);
+      return selectedRows(checkpoint, rows, hexAt);
     } finally {
       this.#digests.delete(hashing);
     }
@@ -99,7 +96,7 @@ export class LoadedModel implements AsyncDisposable {
 
   /**
    * Detaches all views and gives the memory back. Waits up to `closeTimeoutMs` for digests in flight. A second call does nothing.
-   * @throws ERR_TRANSFER_STUCK
+   * @throws ERR_TRANSFER_STUCK; ERR_ARENA_BUSY while its memory is registered: close the registration, then try again
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -117,12 +114,17 @@ export class LoadedModel implements AsyncDisposable {
       this.#closing = undefined;
       throw errorOf("ERR_TRANSFER_STUCK", `a digest was still running ${closeTimeoutMs} ms after close()`);
     }
-    memory.release();
+    try {
+      await memory.release();
+    } catch (error) {
+      this.#closing = undefined; // So that it can be tried again.
+      throw error;
+    }
   }
 }
 
 /** The selected rows of a checkpoint as a map; `make` gets the position among the selected, and the row. */
-function selectedTensors(checkpoint: Checkpoint, rows: Uint32Array, make: (at: number, row: number) => Tensor): LazyMap<Tensor> {
+function selectedRows<T>(checkpoint: Checkpoint, rows: Uint32Array, make: (at: number, row: number) => T): LazyMap<T> {
   const all = rows.length === checkpoint.tensorCount;
   let positions: Map<number, number> | undefined;
   const positionOf = (row: number): number => {
@@ -130,7 +132,7 @@ function selectedTensors(checkpoint: Checkpoint, rows: Uint32Array, make: (at: n
     positions ??= new Map(Array.from(rows, (selected, at) => [selected, at]));
     return positions.get(row) ?? -1;
   };
-  return new LazyMap<Tensor>({
+  return new LazyMap<T>({
     count: rows.length,
     rowOf: (name) => positionOf(checkpoint.rowOf(name)),
     nameOf: (at) => checkpoint.nameOf(rows[at] ?? 0),

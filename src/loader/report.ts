@@ -96,7 +96,7 @@ function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, summ
   const used: ReadPath[] = [];
   if (driver === "map") used.push("map");
   if (buffered > 0) used.push(driver === "nixl" ? "nixl" : "buffered");
-  if (direct > 0) used.push(fallback.startsWith("io_uring refused") ? "direct-threads" : "io_uring");
+  if (direct > 0) used.push(summary.directByThreads ? "direct-threads" : "io_uring");
   const known = driver !== "map" && driver !== "nixl" && cached >= 0;
   return Object.freeze({
     name: shard.name,

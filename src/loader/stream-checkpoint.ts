@@ -160,8 +160,8 @@ class Stream {
   }
 
   /** Gives the memory back where no tensor outlives the stream. */
-  #release(): void {
-    if (this.#bounded || !this.#handedOut) this.#memory.release();
+  async #release(): Promise<void> {
+    if (this.#bounded || !this.#handedOut) await this.#memory.release();
   }
 
   #transfers(): readonly Transfer[] {

@@ -89,7 +89,7 @@ export class Tensor {
     if (this.byteLength > constants.MAX_LENGTH) {
       return new Uint8Array(this.#view(offset, length));
     }
-    // Whoever transferred the buffer away detached it.
+    // Length 0: somebody transferred the buffer away.
     if (this.#buffer === undefined || this.#buffer.byteLength === 0) this.#buffer = this.#view(0, this.byteLength);
     return new Uint8Array(this.#buffer, offset, length);
   }

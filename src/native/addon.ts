@@ -102,6 +102,11 @@ export interface NativeArena {
   proveOneRegion(address: bigint, bytes: number): void;
   /** A copy of device memory, made on a native thread; the memory is pinned meanwhile. */
   copyToHost(address: bigint, length: number): Promise<Uint8Array>;
+  /**
+   * Gives the pages of a range of the host backend's memory back, on a native thread; it reads as zeros afterwards. The allocation is pinned
+   * meanwhile. Throws ERR_ARENA_BUSY, and changes nothing, where it is pinned already.
+   */
+  dropPages(address: bigint, length: number): Promise<void>;
   /** Bytes in huge pages now within `[address, address + length)`, or -1 where the kernel does not say. */
   hugePageBytes(address: bigint, length: number): number;
 }
@@ -186,7 +191,7 @@ export interface TransferSettings {
   readonly directBlockBytes: number;
   /** Direct reads in flight. */
   readonly queueDepth: number;
-  /** For tests: `[kind, nth, value, ...]` — 0 the nth read fails with errno value, 1 it comes short by value bytes, 2 it stalls for value ms. */
+  /** For tests: `[kind, nth, value, ...]` — 0 the nth read fails with errno value, 1 it brings at most value bytes, 2 it stalls for value ms. */
   readonly faults?: Float64Array;
 }
 
@@ -200,6 +205,8 @@ export interface TransferSummary {
   readonly fallback: string[];
   /** Reads made, of both lanes. */
   readonly reads: number;
+  /** Direct reads were made by threads, because io_uring is refused. */
+  readonly directByThreads: boolean;
 }
 
 /** A transfer in flight. It pins its allocations in the arena until it has settled. */
@@ -336,8 +343,11 @@ export interface Addon {
     done: (failure: string | null, summary: TransferSummary | null) => void,
     settled: () => void,
   ): NativeTransfer;
-  /** Maps whole files privately over an allocation of a host arena: one piece per file, address congruent to offset modulo the page size. */
-  mapFiles(arena: NativeArena, files: TransferFiles, pieces: TransferPieces): void;
+  /**
+   * Maps each piece privately over its place in a host arena, on a native thread: addresses congruent to file offsets modulo the page size, the
+   * pages of a piece belong to no other.
+   */
+  mapFiles(arena: NativeArena, files: TransferFiles, pieces: TransferPieces): Promise<void>;
 
   /** SHA-256 of memory ranges, 32 bytes each, on `threads` native threads. The arena is pinned meanwhile. */
   digestMemory(arena: NativeArena, address: BigUint64Array, length: Float64Array, threads: number): Promise<Uint8Array>;

@@ -33,7 +33,10 @@ function loadAddon(): Addon {
   }
   const level = Number(process.versions.napi ?? 0);
   if (level < nodeApiLevel) {
-    throw errorOf("ERR_NATIVE_NODE_API", `Node ${process.version} offers Node-API ${level}, the addon needs ${nodeApiLevel}: use Node 20 or newer`);
+    throw errorOf(
+      "ERR_NATIVE_NODE_API",
+      `Node ${process.version} offers Node-API ${level}, the addon needs ${nodeApiLevel}: use Node 20 or newer`,
+    );
   }
   const path = addonPath();
   if (!existsSync(path)) {
@@ -49,9 +52,13 @@ function loadAddon(): Addon {
     throw errorOf("ERR_NATIVE_LOAD", `the native addon at ${path} cannot be loaded: ${words}`, { facts: { file: path }, cause });
   }
   if (found.version() !== addonVersion) {
-    throw errorOf("ERR_NATIVE_VERSION", `the native addon at ${path} is version ${found.version()}, this package is ${addonVersion}: build again`, {
-      facts: { file: path },
-    });
+    throw errorOf(
+      "ERR_NATIVE_VERSION",
+      `the native addon at ${path} is version ${found.version()}, this package is ${addonVersion}: build again`,
+      {
+        facts: { file: path },
+      },
+    );
   }
   return found;
 }

@@ -43,7 +43,7 @@ export interface ShardPlan {
   readonly file: string;
   readonly name: string;
   readonly placement: Exclude<Placement, "auto">;
-  /** True when every selected tensor stands at a multiple of its alignment. */
+  /** True when every selected tensor stands at a multiple of its alignment; found out at the first access. */
   readonly aligned: boolean;
   readonly tensors: number;
   readonly bytes: number;
@@ -110,7 +110,8 @@ export function planColumns(plan: LoadPlan): PlanColumns {
 }
 
 /** @internal What a shard's plan is made from; `chunkBegin` and `selectedBegin` point into the columns. */
-export interface ShardPlanParts extends Omit<ShardPlan, "ranges" | "chunks"> {
+export interface ShardPlanParts extends Omit<ShardPlan, "aligned" | "ranges" | "chunks"> {
+  readonly isAligned: () => boolean;
   readonly readRanges: readonly PlanRange[];
   readonly chunkBegin: number;
   readonly selectedBegin: number;
@@ -160,11 +161,16 @@ export function makeLoadPlan(parts: LoadPlanParts): LoadPlan {
 }
 
 function makeShardPlan(parts: ShardPlanParts, { chunks }: PlanColumns): ShardPlan {
-  const { readRanges, chunkBegin, selectedBegin: _, ...plain } = parts;
+  const { readRanges, chunkBegin, selectedBegin: _, isAligned, ...plain } = parts;
+  let aligned: boolean | undefined;
   let rangeObjects: readonly PlanRange[] | undefined;
   let chunkObjects: readonly PlanChunk[] | undefined;
   return Object.freeze({
     ...plain,
+    get aligned() {
+      aligned ??= isAligned();
+      return aligned;
+    },
     get ranges() {
       rangeObjects ??= Object.freeze(readRanges.map(({ offset, length }) => Object.freeze({ offset, length })));
       return rangeObjects;

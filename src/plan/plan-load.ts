@@ -40,6 +40,8 @@ export interface PlanOptions {
 
 /** The allocation's base is a multiple of this, so no larger alignment can be promised. */
 export const maxAlignmentBytes = 2 * 2 ** 20;
+/** A mapping takes no memory of its own, so nobody asks what there is. */
+const notAsked: AvailableMemory = Object.freeze({ bytes: null, limitedBy: "not asked" });
 /** What direct I/O is taken to need where statx does not say: no file system of today asks for more than a page of 4096 bytes. */
 const assumedDirectAlign = 4096;
 
@@ -86,7 +88,7 @@ export function planLoad(source: PlanSource, options: PlanOptions = {}): LoadPla
       file: shard?.file ?? "",
       name: shard?.name ?? "",
       placement: packed ? "packed" : "aligned",
-      aligned: promised || isAligned(layout, addressOffset),
+      isAligned: () => promised || isAligned(layout, addressOffset),
       tensors: group.end - group.begin,
       bytes: layout.ranges.reduce((sum, range) => sum + range.length, 0),
       rangeCount: layout.ranges.length,
@@ -116,7 +118,10 @@ export function planLoad(source: PlanSource, options: PlanOptions = {}): LoadPla
       allocationBytes,
       alignmentWasteBytes: allocationBytes - bytes,
     }),
-    memory: planMemory(pageBytes === undefined ? allocationBytes : 0, options.availableMemory ?? readAvailableMemory()),
+    memory: planMemory(
+      pageBytes === undefined ? allocationBytes : 0,
+      options.availableMemory ?? (pageBytes === undefined ? readAvailableMemory() : notAsked),
+    ),
     columns: { rows, addressOffset, chunks, pieces: pieceColumns },
   });
 }

@@ -1,4 +1,4 @@
-import { errorOf } from "../errors.js";
+import { requireInteger } from "../units.js";
 
 /** Kinds of sample checkpoints: a dense transformer, thousands of small expert tensors, a few fused ones. */
 export const sampleShapes = ["llama", "many-small", "few-large"] as const;
@@ -23,10 +23,7 @@ export const leastSampleBytes: Readonly<Record<SampleShape, number>> = { llama: 
  * @throws ERR_OPTION_INVALID when `bytes` is below {@link leastSampleBytes}
  */
 export function sampleTensors(shape: SampleShape, bytes: number): SampleTensor[] {
-  const least = leastSampleBytes[shape];
-  if (!Number.isSafeInteger(bytes) || bytes < least) {
-    throw errorOf("ERR_OPTION_INVALID", `bytes is ${bytes}; a sample of shape ${shape} has at least ${least} bytes`, { facts: { option: "bytes" } });
-  }
+  requireInteger("bytes", bytes, { min: leastSampleBytes[shape] });
   if (shape === "llama") return llama(bytes);
   return shape === "many-small" ? manySmall(bytes) : fewLarge(bytes);
 }

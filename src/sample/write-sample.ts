@@ -1,7 +1,8 @@
 import { type Cipher, createCipheriv, createHash } from "node:crypto";
-import { type FileHandle, mkdir, open, readdir, rename, rm, statfs } from "node:fs/promises";
-import { join } from "node:path";
+import { type FileHandle, mkdir, open, readdir, rename, rm, stat, statfs } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
 import { errorOf, ModelExpressError } from "../errors.js";
+import { requireInteger, requireOneOf } from "../units.js";
 import { type SampleShape, type SampleTensor, sampleShapes, sampleTensors } from "./shapes.js";
 
 export interface SampleOptions {
@@ -37,29 +38,24 @@ const blockBytes = 4 * 1024 * 1024;
  */
 export async function writeSample(folder: string, options: SampleOptions): Promise<Sample> {
   const { shape, bytes, shards = 1, seed = 1, force = false, signal, onProgress } = options;
-  if (!sampleShapes.includes(shape)) {
-    throw errorOf("ERR_OPTION_UNKNOWN", `shape is ${String(shape)}; it is one of ${sampleShapes.join(", ")}`, { facts: { option: "shape" } });
-  }
-  if (!Number.isSafeInteger(seed) || seed < 0) {
-    throw errorOf("ERR_OPTION_INVALID", `seed is ${seed}; it is an integer from 0 to 2^53 - 1`, { facts: { option: "seed" } });
-  }
+  requireOneOf("shape", shape, sampleShapes);
+  requireInteger("seed", seed, { min: 0 });
   const tensors = sampleTensors(shape, bytes);
-  if (!Number.isSafeInteger(shards) || shards < 1 || shards > Math.min(tensors.length, 99_999)) {
-    const most = Math.min(tensors.length, 99_999);
-    throw errorOf("ERR_OPTION_INVALID", `shards is ${shards}; it is an integer from 1 to ${most} for this sample`, { facts: { option: "shards" } });
-  }
+  requireInteger("shards", shards, { min: 1, max: Math.min(tensors.length, 99_999) });
   const parts = split(tensors, shards);
   const names = parts.map((_, i) => (shards === 1 ? "model.safetensors" : `model-${pad(i + 1)}-of-${pad(shards)}.safetensors`));
   const totalBytes = sum(tensors);
   const written: string[] = [];
   try {
-    await mkdir(folder, { recursive: true });
+    await makeFolder(resolve(folder));
     await checkFolder(folder, totalBytes, force);
     let bytesBefore = 0;
     for (const [i, part] of parts.entries()) {
       const name = names[i] as string;
       written.push(temporary(name));
-      await writeShard(join(folder, temporary(name)), part, seed, signal, (bytes) => onProgress?.({ bytes: bytesBefore + bytes, totalBytes }));
+      await writeShard(join(folder, temporary(name)), part, seed, signal, (bytes) =>
+        onProgress?.({ bytes: bytesBefore + bytes, totalBytes }),
+      );
       bytesBefore += sum(part);
     }
     if (shards > 1) {
@@ -103,6 +99,27 @@ function split(tensors: readonly SampleTensor[], count: number): SampleTensor[][
   return parts;
 }
 
+/** Not `mkdir` with `recursive`: where a file system refuses with ENOENT under a folder that is there (/proc), Node never comes back from it. */
+async function makeFolder(folder: string): Promise<void> {
+  try {
+    await mkdir(folder);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "EEXIST") return;
+    const parent = dirname(folder);
+    if (code !== "ENOENT" || parent === folder || (await isThere(parent))) throw error;
+    await makeFolder(parent);
+    await mkdir(folder);
+  }
+}
+
+async function isThere(path: string): Promise<boolean> {
+  return await stat(path).then(
+    () => true,
+    () => false,
+  );
+}
+
 async function weightsIn(folder: string): Promise<string[]> {
   return (await readdir(folder)).filter((name) => name.endsWith(".safetensors") || name.endsWith(".safetensors.index.json"));
 }
@@ -111,9 +128,13 @@ async function checkFolder(folder: string, totalBytes: number, force: boolean): 
   const present = await weightsIn(folder);
   if (present.length > 0 && !force) {
     const [first] = present;
-    throw errorOf("ERR_SAMPLE_EXISTS", `${folder} holds weights already (${first}): give another folder, or --force (option force) to replace them`, {
-      facts: { file: join(folder, String(first)) },
-    });
+    throw errorOf(
+      "ERR_SAMPLE_EXISTS",
+      `${folder} holds weights already (${first}): give another folder, or --force (option force) to replace them`,
+      {
+        facts: { file: join(folder, String(first)) },
+      },
+    );
   }
   const { bavail, bsize } = await statfs(folder);
   if (bavail * bsize < totalBytes + blockBytes) {
@@ -204,7 +225,8 @@ function explain(thrown: unknown, folder: string, signal: AbortSignal | undefine
   if (thrown instanceof ModelExpressError || (signal?.aborted && thrown === signal.reason)) return thrown;
   const { code, syscall, path, message } = thrown as NodeJS.ErrnoException;
   if (code === undefined) return thrown;
-  if (code === "ENOSPC") return errorOf("ERR_SAMPLE_NO_SPACE", `the disk of ${folder} is full`, { facts: { file: folder, errno: code }, cause: thrown });
+  if (code === "ENOSPC")
+    return errorOf("ERR_SAMPLE_NO_SPACE", `the disk of ${folder} is full`, { facts: { file: folder, errno: code }, cause: thrown });
   return errorOf("ERR_SAMPLE_WRITE", `the sample cannot be written to ${folder}: ${message}`, {
     facts: { file: path ?? folder, operation: syscall ?? "write", errno: code },
     cause: thrown,

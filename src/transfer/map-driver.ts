@@ -1,5 +1,5 @@
 import type { TransferSummary } from "../native/addon.js";
-import { callNative } from "../native/failure.js";
+import { awaitNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import type { Transfer, TransferBatch, TransferDriver } from "./driver.js";
 
@@ -12,7 +12,6 @@ export const mapDriver: TransferDriver = {
   name: "map",
   capabilities: { memory: ["host"], copies: false, registrable: false },
   submit(batch: TransferBatch): Transfer {
-    callNative(() => addon().mapFiles(batch.arena.native, batch.files, batch.pieces));
     const files = batch.files.paths.length;
     const summary: TransferSummary = {
       bufferedBytes: new Float64Array(files),
@@ -20,9 +19,19 @@ export const mapDriver: TransferDriver = {
       directBytes: new Float64Array(files),
       fallback: new Array<string>(files).fill(""),
       reads: 0,
+      directByThreads: false,
     };
-    let total = 0;
-    for (const length of batch.pieces.length) total += length;
-    return { done: Promise.resolve(summary), settled: Promise.resolve(), progressBytes: () => total, abort: () => {} };
+    const total = batch.pieces.length.reduce((sum, length) => sum + length, 0);
+    let mapped = 0;
+    const mapping = awaitNative(() => addon().mapFiles(batch.arena.native, batch.files, batch.pieces));
+    const done = mapping.then(() => {
+      mapped = total;
+      return summary;
+    });
+    const settled = mapping.then(
+      () => {},
+      () => {},
+    );
+    return { done, settled, progressBytes: () => mapped, abort: () => {} };
   },
 };

@@ -31,11 +31,7 @@ export interface WaitOptions {
  * is in flight any more; the rejection comes at once (within a grace of 100 ms) and carries `settled`, which resolves after `cleanUp`.
  * @throws the reason of `signal`; ERR_TRANSFER_TIMEOUT; what `onProgress` threw; the errors of the driver
  */
-export async function awaitTransfer<Summary>(
-  transfer: Transfer<Summary>,
-  options: WaitOptions,
-  cleanUp: () => void | Promise<void>,
-): Promise<Summary> {
+export async function awaitTransfer<Summary>(transfer: Transfer<Summary>, options: WaitOptions, cleanUp: () => unknown): Promise<Summary> {
   try {
     return await transferOutcome(transfer, options);
   } catch (reason) {
@@ -91,17 +87,15 @@ export async function transferOutcome<Summary>(transfer: Transfer<Summary>, opti
  * Aborts transfers that nobody wants any more. `cleanUp` runs once nothing of them is in flight; what it throws is published, so that it hides
  * nothing. Resolves to `reason`, with `settled` where it can carry it, within a grace of 100 ms.
  */
-export async function abandon(
-  transfers: readonly Transfer<unknown>[],
-  reason: unknown,
-  cleanUp: () => void | Promise<void>,
-): Promise<unknown> {
+export async function abandon(transfers: readonly Transfer<unknown>[], reason: unknown, cleanUp: () => unknown): Promise<unknown> {
   for (const transfer of transfers) {
     transfer.abort();
     transfer.done.catch(() => {});
   }
   const settled = Promise.all(transfers.map((transfer) => transfer.settled))
-    .then(cleanUp)
+    .then(async () => {
+      await cleanUp();
+    })
     .catch((error) => publish({ event: "transfer.clean-up-failed", error, after: reason }));
   await within(settled, graceMs);
   return withSettled(reason, settled);

@@ -2,9 +2,13 @@ import { spawnSync } from "node:child_process";
 import { closeSync, fsyncSync, openSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { vi } from "vitest";
-import type { DriverName } from "../../src/envs.js";
+import { type DriverName, driverNames } from "../../src/envs.js";
 import { ModelExpressError } from "../../src/errors.js";
+import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
+import type { LoadedModel } from "../../src/loader/loaded-model.js";
+import type { LoadOptions } from "../../src/loader/options.js";
 import { addon } from "../../src/native/load.js";
+import type { TransferDriver } from "../../src/transfer/driver.js";
 import { driverOf } from "../../src/transfer/drivers.js";
 import { temporaryFolder } from "./folders.js";
 import { buildSafetensors, type SafetensorsOptions, type TensorSpec, writeIndex } from "./safetensors.js";
@@ -50,6 +54,12 @@ export function ioUringRefusal(): string {
 /** The copying drivers that this machine can run. */
 export const copyingDrivers: readonly DriverName[] = ioUringRefusal() === "" ? ["pread", "io_uring", "auto"] : ["pread", "auto"];
 
+/** The drivers as they are without faults. */
+const submitOf = Object.fromEntries(driverNames.map((name) => [name, driverOf(name).submit])) as Record<
+  DriverName,
+  TransferDriver["submit"]
+>;
+
 /** A planned fault of the engine: the nth read (0: every one) fails with an errno, comes short, or stalls. */
 export type PlannedFault = { readonly nth: number } & (
   | { readonly errno: number }
@@ -57,10 +67,10 @@ export type PlannedFault = { readonly nth: number } & (
   | { readonly stallMs: number }
 );
 
-/** Every transfer of this driver, until the end of the test, has these faults. */
+/** Every transfer of this driver, until the end of the test or the next call, has these faults. */
 export function planFaults(driver: DriverName, ...faults: readonly PlannedFault[]): void {
   const target = driverOf(driver);
-  const submit = target.submit.bind(target);
+  const submit = submitOf[driver];
   const column = Float64Array.from(
     faults.flatMap((fault) => {
       if ("errno" in fault) return [0, fault.nth, fault.errno];
@@ -68,6 +78,23 @@ export function planFaults(driver: DriverName, ...faults: readonly PlannedFault[
     }),
   );
   vi.spyOn(target, "submit").mockImplementation((batch) => submit({ ...batch, faults: column }));
+}
+
+/** A load in flight, and the moment that its first bytes were in place. */
+export interface Begun {
+  readonly load: Promise<LoadedModel>;
+  readonly begun: Promise<void>;
+}
+
+/** Starts a load; with the fault `{ nth: 2, stallMs }` it is stuck in a read once it has begun. */
+export function beginLoad(path: string, options: LoadOptions): Begun {
+  let resolve = () => {};
+  const begun = new Promise<void>((onResolve) => {
+    resolve = onResolve;
+  });
+  const load = loadCheckpoint(path, { ...options, onProgress: ({ bytes }) => (bytes > 0 ? resolve() : undefined) });
+  load.catch(() => {});
+  return { load, begun };
 }
 
 /** What a promise rejects with; resolving is an error. */

@@ -9,9 +9,9 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use mx_core::arena::{Allocation, Arena, Taken};
+use mx_core::arena::{Allocation, Arena, Taken, View};
 use mx_core::error::Error;
-use mx_core::vmm::{MemoryKind, huge_page_bytes};
+use mx_core::vmm::{MemoryKind, drop_pages, huge_page_bytes};
 use napi::bindgen_prelude::{BigUint64Array, Object, Uint8Array, Unknown};
 use napi::{Env, JsValue, Result, check_status, sys};
 use napi_derive::napi;
@@ -122,9 +122,19 @@ impl NativeArena {
             let message = "the memory of this arena cannot be touched by the host: its backend does not say memory: \"host\"";
             return Err(thrown(Error::new("ERR_ARENA_NOT_LOADABLE", message)));
         }
-        // Proves that the range is inside one live allocation, and keeps callers from C from freeing that under the view.
-        self.arena.mark_viewed(address, length).map_err(thrown)?;
-        external_buffer(env, address as *mut c_void, length, self.arena())
+        let view = self.arena.view(address, length).map_err(thrown)?;
+        external_buffer(env, address as *mut c_void, length, view)
+    }
+
+    #[napi]
+    pub fn drop_pages<'env>(&self, env: &'env Env, address: Address, length: f64) -> Result<Object<'env>> {
+        let (address, length) = (address.0 as usize, size(length)?);
+        let pin = self.arena.pin_alone(address, length).map_err(thrown)?;
+        in_background(env, "mx-free", move || {
+            drop_pages(address, length);
+            drop(pin);
+            Ok(())
+        })
     }
 
     #[napi]
@@ -151,19 +161,39 @@ impl NativeArena {
     }
 }
 
-/// An ArrayBuffer over `length` bytes at `data`; `keeper` is dropped when the engine is done with it.
-pub fn external_buffer<'env, T>(env: &'env Env, data: *mut c_void, length: usize, keeper: Arc<T>) -> Result<Unknown<'env>> {
-    unsafe extern "C" fn finalize<T>(_env: sys::napi_env, _data: *mut c_void, hint: *mut c_void) {
-        // SAFETY: the hint is the Arc given away below, and a finalizer runs once.
-        drop(unsafe { Arc::from_raw(hint as *const T) });
+/// What the finalizer of an external ArrayBuffer gets.
+struct Kept {
+    _view: View,
+    bytes: i64,
+}
+
+/// Tells the engine that its heap grew by so many bytes, or shrank.
+fn adjust_external_memory(env: sys::napi_env, bytes: i64) {
+    let mut total = 0;
+    // SAFETY: `total` is writable. A refusal leaves a count that only steers garbage collection.
+    unsafe { sys::napi_adjust_external_memory(env, bytes, &mut total) };
+}
+
+/// An ArrayBuffer over `length` bytes at `data`, which `view` keeps until the engine is done with them.
+///
+/// The engine counts the bytes of every buffer as if collecting it would free them, and collects garbage in a hurry when there are many. These
+/// bytes stay where they are, so they are taken out of the count as long as the buffer lives.
+fn external_buffer<'env>(env: &'env Env, data: *mut c_void, length: usize, view: View) -> Result<Unknown<'env>> {
+    unsafe extern "C" fn finalize(env: sys::napi_env, _data: *mut c_void, hint: *mut c_void) {
+        // SAFETY: the hint is the box given away below, and a finalizer runs once.
+        let kept = unsafe { Box::from_raw(hint.cast::<Kept>()) };
+        adjust_external_memory(env, kept.bytes);
     }
-    let hint = Arc::into_raw(keeper);
+    let bytes = length as i64;
+    let hint = Box::into_raw(Box::new(Kept { _view: view, bytes }));
+    adjust_external_memory(env.raw(), -bytes);
     let mut buffer = ptr::null_mut();
-    // SAFETY: the memory outlives the buffer, because the finalizer's hint keeps it, or the buffer is detached before it goes.
+    // SAFETY: the memory outlives the buffer: it is detached before the bytes go, and the view keeps the addresses for one that was missed.
     unsafe {
-        let status = sys::napi_create_external_arraybuffer(env.raw(), data, length, Some(finalize::<T>), hint as *mut c_void, &mut buffer);
+        let status = sys::napi_create_external_arraybuffer(env.raw(), data, length, Some(finalize), hint.cast(), &mut buffer);
         if status != sys::Status::napi_ok {
-            drop(Arc::from_raw(hint));
+            adjust_external_memory(env.raw(), bytes);
+            drop(Box::from_raw(hint));
         }
         check_status!(status, "an ArrayBuffer of {} bytes cannot be made", length)?;
         Ok(Unknown::from_raw_unchecked(env.raw(), buffer))

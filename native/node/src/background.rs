@@ -13,6 +13,7 @@ where
     Work: FnOnce() -> Result<T> + Send + 'static,
 {
     let (deferred, promise) = env.create_deferred::<T, Box<dyn FnOnce(Env) -> napi::Result<T>>>()?;
+    let unstarted = deferred.clone();
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
             .unwrap_or_else(|_| Err(Error::new("ERR_INTERNAL", "a background thread panicked")));
@@ -21,10 +22,10 @@ where
             Err(error) => deferred.reject(thrown(error)),
         }
     });
-    match started {
-        Ok(_) => Ok(promise),
-        Err(error) => {
-            Err(thrown(Error::new("ERR_INTERNAL", "a background thread could not be started").caused_by("pthread_create", &error)))
-        }
+    if let Err(error) = started {
+        // The promise must be settled: an open one keeps the event loop alive.
+        unstarted
+            .reject(thrown(Error::new("ERR_INTERNAL", "a background thread could not be started").caused_by("pthread_create", &error)));
     }
+    Ok(promise)
 }

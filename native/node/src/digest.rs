@@ -11,6 +11,7 @@ use napi_derive::napi;
 use crate::arena::NativeArena;
 use crate::background::in_background;
 use crate::failure::thrown;
+use crate::transfer::pin_all;
 
 #[napi]
 pub fn digest_memory<'env>(
@@ -20,20 +21,16 @@ pub fn digest_memory<'env>(
     length: Float64Array,
     threads: u32,
 ) -> napi::Result<Object<'env>> {
-    let arena = arena.arena();
-    if address.len() != length.len() || !arena.host_memory() {
+    if address.len() != length.len() {
         return Err(thrown(Error::new("ERR_INTERNAL", "columns of a digest do not fit together")));
     }
     let ranges: Vec<(usize, usize)> =
         address.iter().zip(length.iter()).map(|(address, length)| (*address as usize, *length as usize)).collect();
-    let mut pins = Vec::new();
-    for (address, length) in ranges.iter().filter(|(_, length)| *length > 0) {
-        pins.push(arena.pin(*address, *length).map_err(thrown)?);
-    }
+    let pin = pin_all(&arena.arena(), ranges.iter().copied()).map_err(thrown)?;
     in_background(env, "mx-digest", move || {
-        // SAFETY: every range is pinned in host memory.
+        // SAFETY: every range lies in one pinned allocation of host memory.
         let digests = unsafe { digest::digest_memory(&ranges, threads as usize) };
-        drop(pins);
+        drop(pin);
         Ok(Uint8Array::new(digests))
     })
 }

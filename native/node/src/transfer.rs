@@ -1,8 +1,10 @@
 //! Binding of `mx_core::io`: transfers and mappings into an arena.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use mx_core::arena::{Arena, Pin};
 use mx_core::error::{Error, Result as CoreResult};
 use mx_core::io::fault::{Fault, FaultKind, FaultPlan};
 use mx_core::io::file::FileSpec;
@@ -10,11 +12,13 @@ use mx_core::io::layout::{DirectAlign, Segment};
 use mx_core::io::map;
 use mx_core::io::sys::Identity;
 use mx_core::io::transfer::{Driver, Settings, Summary, Transfer};
-use napi::bindgen_prelude::{BigInt64Array, BigUint64Array, Float64Array, FnArgs, Function, Uint32Array};
+use napi::Env;
+use napi::bindgen_prelude::{BigInt64Array, BigUint64Array, Float64Array, FnArgs, Function, Object, Uint32Array};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 
 use crate::arena::NativeArena;
+use crate::background::in_background;
 use crate::failure::{failure_json, thrown};
 
 #[napi(object, object_to_js = false)]
@@ -53,6 +57,7 @@ pub struct TransferSummary {
     pub direct_bytes: Float64Array,
     pub fallback: Vec<String>,
     pub reads: f64,
+    pub direct_by_threads: bool,
 }
 
 #[napi]
@@ -85,15 +90,10 @@ pub fn start_transfer(
     settled: Function<'_, (), ()>,
 ) -> napi::Result<NativeTransfer> {
     let files = file_specs(&files).map_err(thrown)?;
-    let pieces = segments(&pieces, files.len()).map_err(thrown)?;
+    let pieces = segments(&pieces, &files).map_err(thrown)?;
     let (settings, faults) = core_settings(&settings).map_err(thrown)?;
-    let arena = arena.arena();
-    let begin = pieces.iter().filter(|piece| piece.length > 0).map(|piece| piece.address).min();
-    let end = pieces.iter().filter(|piece| piece.length > 0).map(|piece| piece.address + piece.length as usize).max();
-    let pins = match (begin, end) {
-        (Some(begin), Some(end)) => vec![arena.pin(begin, end - begin).map_err(thrown)?],
-        _ => Vec::new(),
-    };
+    let ranges = pieces.iter().map(|piece| (piece.address, piece.length as usize));
+    let pins = pin_all(&arena.arena(), ranges).map_err(thrown)?.into_iter().collect();
 
     // `done` keeps the event loop alive until it was called; a transfer that was given up must not.
     let done = done.build_threadsafe_function::<DoneArgs>().callee_handled::<false>().build()?;
@@ -120,10 +120,29 @@ pub fn start_transfer(
 }
 
 #[napi]
-pub fn map_files(arena: &NativeArena, files: TransferFiles, pieces: TransferPieces) -> napi::Result<()> {
+pub fn map_files<'env>(env: &'env Env, arena: &NativeArena, files: TransferFiles, pieces: TransferPieces) -> napi::Result<Object<'env>> {
     let files = file_specs(&files).map_err(thrown)?;
-    let pieces = segments(&pieces, files.len()).map_err(thrown)?;
-    map::map_files(&arena.arena(), files, &pieces).map_err(thrown)
+    let pieces = segments(&pieces, &files).map_err(thrown)?;
+    let arena = arena.arena();
+    let pin = pin_all(&arena, pieces.iter().map(|piece| (piece.address, piece.length as usize))).map_err(thrown)?;
+    in_background(env, "mx-map", move || {
+        let outcome = map::map_files(&arena, files, &pieces);
+        drop(pin);
+        outcome
+    })
+}
+
+/// Holds the one allocation that all these ranges `(address, length)` lie in; None where none has a byte.
+pub fn pin_all(arena: &Arc<Arena>, ranges: impl Iterator<Item = (usize, usize)>) -> CoreResult<Option<Pin>> {
+    if !arena.host_memory() {
+        let message = "the memory of this arena cannot be touched by the host: its backend does not say memory: \"host\"";
+        return Err(Error::new("ERR_ARENA_NOT_LOADABLE", message));
+    }
+    let bounds = ranges.filter(|(_, length)| *length > 0).fold(None, |bounds: Option<(usize, usize)>, (address, length)| {
+        let (begin, end) = bounds.unwrap_or((address, address));
+        Some((begin.min(address), end.max(address + length)))
+    });
+    bounds.map(|(begin, end)| arena.pin(begin, end - begin)).transpose()
 }
 
 fn misshapen(what: &str) -> Error {
@@ -159,7 +178,7 @@ fn file_specs(files: &TransferFiles) -> CoreResult<Vec<FileSpec>> {
 }
 
 /// Checks what memory safety rests on: pieces in order, within their files, without overlap in a file.
-fn segments(pieces: &TransferPieces, file_count: usize) -> CoreResult<Vec<Segment>> {
+fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<Segment>> {
     let count = pieces.file.len();
     if [pieces.offset.len(), pieces.length.len(), pieces.address.len()].iter().any(|length| *length != count) {
         return Err(misshapen("pieces"));
@@ -168,8 +187,9 @@ fn segments(pieces: &TransferPieces, file_count: usize) -> CoreResult<Vec<Segmen
     let mut out = Vec::with_capacity(count);
     for row in 0..count {
         let (file, offset, length) = (pieces.file[row], bytes(pieces.offset[row], "offset")?, bytes(pieces.length[row], "length")?);
-        if file as usize >= file_count || (file, offset) < last {
-            return Err(misshapen("order"));
+        let inside = files.get(file as usize).is_some_and(|spec| offset + length <= spec.identity.size);
+        if !inside || (file, offset) < last {
+            return Err(misshapen("order, or the end of a file"));
         }
         last = (file, offset + length);
         let address = usize::try_from(pieces.address[row]).map_err(|_| misshapen("address"))?;
@@ -202,7 +222,8 @@ fn core_settings(settings: &TransferSettings) -> CoreResult<(Settings, FaultPlan
         driver,
         threads: settings.threads.clamp(1, 1024) as usize,
         buffered_block_bytes: bytes(settings.buffered_block_bytes, "block")?.max(4096),
-        direct_block_bytes: bytes(settings.direct_block_bytes, "block")?.max(4096),
+        // The length of an io_uring read has 32 bits.
+        direct_block_bytes: bytes(settings.direct_block_bytes, "block")?.clamp(4096, 1 << 30),
         queue_depth: settings.queue_depth.clamp(1, 4096),
     };
     Ok((settings, FaultPlan::new(faults)))
@@ -216,5 +237,6 @@ fn js_summary(summary: Summary) -> TransferSummary {
         direct_bytes: column(|file| file.direct_bytes as f64),
         fallback: summary.files.iter().map(|file| file.fallback.clone()).collect(),
         reads: summary.reads as f64,
+        direct_by_threads: summary.direct_by_threads,
     }
 }

@@ -7,6 +7,7 @@ import { awaitNative, callNative, fromNative } from "../../native/failure.js";
 import { deferred } from "../deferred.js";
 import { keepingAlive } from "../settled.js";
 import { within } from "../waiting.js";
+import type { AgentHandle } from "./agent-handle.js";
 import { loadNixl, type NixlApi, type NixlApiOptions } from "./api.js";
 import { nativeDescriptors, type Pieces, regionsOf } from "./descriptors.js";
 import { pluginTraits } from "./plugins.js";
@@ -39,7 +40,7 @@ export interface PinnedMemory {
  * A NIXL agent. One native thread makes all its calls, in order; nothing here blocks JavaScript. Made by {@link NixlAgent.create}; `close()`, or
  * `await using`, gives everything back: transfers are released, then registrations undone in reverse, then plugins and agent ended.
  */
-export class NixlAgent {
+export class NixlAgent implements AgentHandle {
   readonly name: string;
   /** The library behind it. */
   readonly api: NixlApi;

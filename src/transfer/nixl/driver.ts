@@ -126,5 +126,6 @@ function summaryOf({ files, pieces }: TransferBatch, reads: number): TransferSum
     directBytes: new Float64Array(count),
     fallback: new Array<string>(count).fill(""),
     reads,
+    directByThreads: false,
   };
 }

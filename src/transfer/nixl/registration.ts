@@ -1,10 +1,10 @@
 import { awaitNative } from "../../native/failure.js";
-import type { NixlAgent } from "./agent.js";
+import type { AgentHandle } from "./agent-handle.js";
 import { type Pieces, pieceBytes } from "./descriptors.js";
 
 /** Memory or a file that an agent's plugin knows. Closed by `close()`, `await using`, or with its agent. */
 export class Registration {
-  readonly agent: NixlAgent;
+  readonly agent: AgentHandle;
   readonly plugin: string;
   /** What is registered, in the order given. */
   readonly pieces: Pieces;
@@ -17,7 +17,7 @@ export class Registration {
   #closed: Promise<void> | undefined;
 
   /** @internal Made by the methods of {@link NixlAgent}. */
-  constructor(agent: NixlAgent, number: number, pieces: Pieces, plugin: string, file: string | undefined) {
+  constructor(agent: AgentHandle, number: number, pieces: Pieces, plugin: string, file: string | undefined) {
     this.agent = agent;
     this.number = number;
     this.pieces = pieces;

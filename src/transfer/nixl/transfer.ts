@@ -4,7 +4,7 @@ import { awaitNative, fromNative } from "../../native/failure.js";
 import { deferred } from "../deferred.js";
 import { keepingAlive } from "../settled.js";
 import { abandon, transferOutcome } from "../waiting.js";
-import type { NixlAgent } from "./agent.js";
+import type { AgentHandle } from "./agent-handle.js";
 import { nativeDescriptors, type Pieces, pieceBytes } from "./descriptors.js";
 import type { Registration } from "./registration.js";
 
@@ -30,7 +30,7 @@ export interface NixlWaitOptions {
 
 /** One transfer: made by {@link NixlAgent.createTransfer}, then `post()`, `wait()`, `release()`. */
 export class Transfer {
-  readonly agent: NixlAgent;
+  readonly agent: AgentHandle;
   /** Bytes to move. */
   readonly byteLength: number;
   /** Resolves when all bytes are in place; rejects at a failure or abort, while pieces may still be moving. */
@@ -44,7 +44,7 @@ export class Transfer {
   #over = false;
   #released: Promise<void> | undefined;
 
-  private constructor(agent: NixlAgent, number: number, byteLength: number) {
+  private constructor(agent: AgentHandle, number: number, byteLength: number) {
     this.agent = agent;
     this.#number = number;
     this.byteLength = byteLength;
@@ -54,7 +54,7 @@ export class Transfer {
   }
 
   /** @internal */
-  static async create(agent: NixlAgent, plugin: number, options: NixlTransferOptions): Promise<Transfer> {
+  static async create(agent: AgentHandle, plugin: number, options: NixlTransferOptions): Promise<Transfer> {
     const spec: NixlTransferSpec = {
       plugin,
       write: options.operation === "write",

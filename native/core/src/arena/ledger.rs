@@ -96,6 +96,12 @@ impl Ledger {
         self.pins -= 1;
     }
 
+    /// The allocation that starts at `address`, where it has more than one pin.
+    pub fn pinned_often(&self, address: usize) -> Option<Allocation> {
+        let record = &self.records[self.position(address)?];
+        (record.pins > 1).then_some(record.allocation)
+    }
+
     /// Forbids strangers the removal of the allocation around `[address, address + length)` from now on.
     pub fn mark_viewed(&mut self, address: usize, length: usize) -> Option<Allocation> {
         let at = self.position_containing(address, length)?;

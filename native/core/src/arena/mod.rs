@@ -9,6 +9,7 @@ mod active;
 mod ledger;
 mod pin;
 mod sync;
+mod view;
 
 #[cfg(all(test, not(loom)))]
 mod active_tests;
@@ -25,11 +26,12 @@ use std::sync::Arc;
 pub use active::{Activation, ActiveArena};
 pub use ledger::Allocation;
 pub use pin::Pin;
+pub use view::View;
 
 use crate::error::{Error, Result};
 use crate::vmm::{MemoryKind, VmmBackend};
 use ledger::{Kept, Ledger, Remover};
-use sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, Padded};
+use sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, Padded};
 
 /// Safe from any thread. Dropped unclosed, an arena over a native backend gives everything back, without a word about failures; one over a
 /// backend that JavaScript drives only forgets its records.
@@ -37,6 +39,10 @@ pub struct Arena {
     /// Bytes handed out since the beginning, alone in its cache lines: the one place where threads contend.
     used: Padded<AtomicUsize>,
     stripes: Box<[Padded<Stripe>]>,
+    /// Views alive; see [`View`].
+    views: AtomicUsize,
+    /// Closed while there were views: the last of them gives the address space back.
+    reserve_kept: AtomicBool,
     backend: Option<Box<dyn VmmBackend>>,
     base: usize,
     total_bytes: usize,
@@ -114,7 +120,17 @@ impl Arena {
 
     fn new(backend: Option<Box<dyn VmmBackend>>, base: usize, total_bytes: usize, granularity: usize, memory: MemoryKind) -> Self {
         let stripes = (0..sync::stripe_count()).map(|_| Padded(Stripe::default())).collect();
-        Arena { used: Padded(AtomicUsize::new(0)), stripes, backend, base, total_bytes, granularity, memory }
+        Arena {
+            used: Padded(AtomicUsize::new(0)),
+            stripes,
+            views: AtomicUsize::new(0),
+            reserve_kept: AtomicBool::new(false),
+            backend,
+            base,
+            total_bytes,
+            granularity,
+            memory,
+        }
     }
 
     pub fn base(&self) -> usize {
@@ -186,7 +202,7 @@ impl Arena {
     /// Gives the memory of `taken` back to the native backend, and ends what `take` began.
     pub fn give_back(&self, taken: Taken) -> Result<()> {
         let Allocation { address, bytes, handle } = taken.allocation;
-        let outcome = self.native_backend().and_then(|backend| backend.deallocate(address, bytes, handle));
+        let outcome = self.native_backend().and_then(|backend| self.give_back_to(backend, Allocation { address, bytes, handle }));
         self.finish_take(taken);
         outcome
     }
@@ -289,9 +305,18 @@ impl Arena {
         Err(no_allocation(address, length))
     }
 
+    /// As `pin`, for whoever takes the bytes away: ERR_ARENA_BUSY while anybody else holds the allocation.
+    pub fn pin_alone(self: &Arc<Self>, address: usize, length: usize) -> Result<Pin> {
+        let pin = self.pin(address, length)?;
+        match pin.shared() {
+            Some(allocation) => Err(busy("free", allocation)),
+            None => Ok(pin),
+        }
+    }
+
     /// The live allocation around `[address, address + length)`, which only its owner frees from now on: see `free_as_stranger`.
     /// ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED.
-    pub fn mark_viewed(&self, address: usize, length: usize) -> Result<Allocation> {
+    fn mark_viewed(&self, address: usize, length: usize) -> Result<Allocation> {
         for stripe in self.stripes_from_own() {
             let mut state = self.lock(stripe);
             if state.closed {
@@ -383,10 +408,29 @@ impl Arena {
             Ok(backend) => backend,
             Err(error) => return vec![error],
         };
-        let deallocated = live.into_iter().map(|Allocation { address, bytes, handle }| backend.deallocate(address, bytes, handle));
-        let mut errors: Vec<Error> = deallocated.filter_map(Result::err).collect();
-        errors.extend(backend.release_reserve(self.base, self.total_bytes).err());
+        let given_back = live.into_iter().map(|allocation| self.give_back_to(backend, allocation));
+        let mut errors: Vec<Error> = given_back.filter_map(Result::err).collect();
+        self.reserve_kept.store(true, Ordering::SeqCst);
+        if self.views.load(Ordering::SeqCst) == 0 {
+            errors.extend(self.release_kept_reserve().err());
+        }
         errors
+    }
+
+    fn give_back_to(&self, backend: &dyn VmmBackend, Allocation { address, bytes, handle }: Allocation) -> Result<()> {
+        if self.views.load(Ordering::SeqCst) == 0 {
+            backend.deallocate(address, bytes, handle)
+        } else {
+            backend.retire(address, bytes, handle)
+        }
+    }
+
+    /// Gives the address space of a closed arena back, unless somebody did.
+    fn release_kept_reserve(&self) -> Result<()> {
+        if !self.reserve_kept.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.native_backend()?.release_reserve(self.base, self.total_bytes)
     }
 
     fn leave(&self, mut state: MutexGuard<'_, StripeState>, stripe: usize) {

@@ -352,3 +352,18 @@ fn host_memory_is_reserved_mapped_written_and_given_back() {
     assert_eq!(unsafe { *(again as *const u8) }, 0);
     assert!(arena.close().unwrap());
 }
+
+#[test]
+fn what_another_holds_cannot_be_pinned_alone() {
+    let (arena, _) = new_arena(4096, 8 * 4096);
+    let [held, other] = [arena.malloc(4096).unwrap(), arena.malloc(4096).unwrap()];
+    let pin = arena.pin(held + 100, 1).unwrap();
+    assert_eq!(code(arena.pin_alone(held, 4096)), "ERR_ARENA_BUSY");
+    assert_eq!(arena.stats().pins, 1);
+    drop(arena.pin_alone(other, 4096).unwrap());
+    drop(pin);
+    let alone = arena.pin_alone(held, 4096).unwrap();
+    assert_eq!(code(arena.free(held)), "ERR_ARENA_BUSY");
+    drop(alone);
+    assert!(arena.free(held).unwrap());
+}

@@ -23,9 +23,9 @@ pub struct CheckpointFile<'p> {
 }
 
 impl<'p> CheckpointFile<'p> {
-    /// Never waits: a named pipe is opened without a writer, and then refused like everything that is no regular file.
+    /// Refuses everything that is no regular file.
     pub fn open(path: &'p str) -> Result<Self> {
-        let fd = sys::open_read(Path::new(path), libc::O_NONBLOCK).map_err(|error| open_error(path, &error))?;
+        let fd = sys::open_read(Path::new(path), 0).map_err(|error| open_error(path, &error))?;
         // SAFETY: an all-zero stat is a valid value of the plain C struct.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: the descriptor is open and `stat` is writable.

@@ -1,9 +1,10 @@
 //! An aligned buffer for direct reads whose target is not aligned as the device wants.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc};
 
 use super::layout::Block;
 use super::layout::Layout as TransferLayout;
+use crate::error::{Error, Result};
 
 pub struct Bounce {
     memory: *mut u8,
@@ -15,19 +16,24 @@ unsafe impl Send for Bounce {}
 
 impl Bounce {
     /// A buffer of `bytes`, aligned to a huge page so that the device sees few segments.
-    pub fn new(bytes: usize) -> Self {
+    /// ERR_ARENA_OUT_OF_MEMORY where there is none.
+    pub fn new(bytes: usize) -> Result<Self> {
         let align = if bytes >= 2 << 20 { 2 << 20 } else { 4096 };
         let layout = Layout::from_size_align(bytes.max(1), align).unwrap_or(Layout::new::<[u8; 4096]>());
         // SAFETY: the layout has a size above zero.
         let memory = unsafe { alloc(layout) };
         if memory.is_null() {
-            handle_alloc_error(layout);
+            return Err(Error::new(
+                "ERR_ARENA_OUT_OF_MEMORY",
+                format!("no {bytes} bytes for a buffer of direct reads: free memory, or load less"),
+            )
+            .with("length", bytes));
         }
         if bytes >= 2 << 20 {
             // SAFETY: advice about a range that is ours; its refusal changes nothing.
             unsafe { libc::madvise(memory.cast(), bytes, libc::MADV_HUGEPAGE) };
         }
-        Bounce { memory, layout }
+        Ok(Bounce { memory, layout })
     }
 
     pub fn address(&self) -> usize {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::fault::FaultKind;
+use super::file::{FileState, OpenFile};
 use super::layout::Block;
 use super::residency::{self, Residency};
 use super::shared::{Hint, Shared, Work};
@@ -39,37 +40,9 @@ fn scout(shared: &Arc<Shared>, file: usize) -> Result<()> {
     let settings = &shared.settings;
     let (mut buffered, mut direct) = (Vec::new(), Vec::new());
 
-    let direct_usable = settings.driver != Driver::Pread
-        && match open.direct(&state.spec) {
-            Ok(_) => true,
-            Err(libc::ESTALE) => {
-                state.close();
-                let path = state.spec.path.to_string_lossy().into_owned();
-                return Err(Error::new(
-                    "ERR_TRANSFER_FILE_CHANGED",
-                    format!("{path} was replaced while it was opened; load again once nobody writes it"),
-                )
-                .with("file", path));
-            }
-            Err(errno) if settings.driver == Driver::IoUring => {
-                let path = state.spec.path.to_string_lossy().into_owned();
-                return Err(Error::new(
-                    "ERR_TRANSFER_DIRECT_REFUSED",
-                    format!(
-                        "the driver io_uring reads with O_DIRECT, which the file system of {path} refuses ({}); use auto or pread",
-                        errno_name(errno)
-                    ),
-                )
-                .with("file", path)
-                .with("errno", errno_name(errno)));
-            }
-            Err(errno) => {
-                state.note_fallback(format!("O_DIRECT refused ({})", errno_name(errno)));
-                false
-            }
-        };
-
     let parts = parts_of(shared, file, open.buffered());
+    // Where all is cached nobody needs a second descriptor.
+    let direct_usable = parts.iter().any(|(_, residency)| *residency != Residency::Cached) && direct_usable(shared, state, &open)?;
     let mut at = 0;
     for run in &runs {
         let extent = shared.layout.extent(run);
@@ -99,6 +72,41 @@ fn scout(shared: &Arc<Shared>, file: usize) -> Result<()> {
     }
     shared.publish(file, buffered, direct, |queues| queues.scouting -= 1);
     Ok(())
+}
+
+/// Whether the file can be read directly; where the driver io_uring was asked for by name, a refusal is an error.
+fn direct_usable(shared: &Shared, state: &FileState, open: &OpenFile) -> Result<bool> {
+    if shared.settings.driver == Driver::Pread {
+        return Ok(false);
+    }
+    let errno = match open.direct(&state.spec) {
+        Ok(_) => return Ok(true),
+        Err(errno) => errno,
+    };
+    let path = state.spec.path.to_string_lossy().into_owned();
+    let named = shared.settings.driver == Driver::IoUring;
+    match errno {
+        libc::ESTALE => {
+            let message = format!("{path} was replaced while it was opened; load again once nobody writes it");
+            Err(Error::new("ERR_TRANSFER_FILE_CHANGED", message).with("file", path))
+        }
+        libc::EINVAL | libc::EOPNOTSUPP if named => {
+            let errno = errno_name(errno);
+            let message =
+                format!("the driver io_uring reads with O_DIRECT, which the file system of {path} refuses ({errno}); use auto or pread");
+            Err(Error::new("ERR_TRANSFER_DIRECT_REFUSED", message).with("file", path).with("errno", errno))
+        }
+        _ if named => {
+            let cause = std::io::Error::from_raw_os_error(errno);
+            Err(Error::new("ERR_TRANSFER_OPEN", format!("cannot open {path} for direct reads"))
+                .with("file", path)
+                .caused_by("open", &cause))
+        }
+        _ => {
+            state.note_fallback(format!("O_DIRECT refused ({})", errno_name(errno)));
+            Ok(false)
+        }
+    }
 }
 
 /// Residency over all runs of a file; one part where it does not matter.
@@ -162,7 +170,7 @@ pub fn read_range(shared: &Shared, block: &Block, from: u64, vectors: &mut Vec<l
     Ok(true)
 }
 
-fn read_vectors(open: &super::file::OpenFile, vectors: &[libc::iovec], position: u64) -> std::io::Result<usize> {
+fn read_vectors(open: &OpenFile, vectors: &[libc::iovec], position: u64) -> std::io::Result<usize> {
     match vectors {
         // SAFETY: the vectors point into memory that the transfer has pinned; blocks do not overlap.
         [one] => unsafe { sys::pread(open.buffered(), one.iov_base as usize, one.iov_len, position) },
@@ -187,6 +195,9 @@ fn probe(shared: &Arc<Shared>, block: &Block, vectors: &mut Vec<libc::iovec>) ->
     if ends == (Some(true), Some(true)) {
         while position < block.end() && !shared.stopped() {
             shared.layout.vectors(block, position, vectors);
+            if shared.faults.next().is_some() {
+                break; // As if the page cache had lost the rest.
+            }
             // SAFETY: the vectors point into memory that the transfer has pinned; blocks do not overlap.
             match unsafe { sys::preadv_cached(fd, vectors, position) } {
                 Ok(0) => return Err(state.unexpected_end(position)),

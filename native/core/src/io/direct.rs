@@ -1,6 +1,7 @@
 //! The direct lane: reads around the page cache, straight to their place where alignment allows it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::bounce::Bounce;
 use super::fault::FaultKind;
@@ -24,19 +25,19 @@ pub fn start_lane(shared: &Arc<Shared>) {
                 shared.report(Err(uring::refused(errno)));
                 return;
             }
-            for state in &shared.files {
-                state.note_fallback(format!("io_uring refused ({}): direct reads by threads", errno_name(errno)));
-            }
+            shared.direct_by_threads.store(true, Ordering::Relaxed);
             for _ in 0..DIRECT_THREADS {
-                super::transfer::spawn(shared, "mx-direct", run_thread);
+                super::transfer::spawn(shared, "mx-direct", move |shared| run_thread(shared, errno));
             }
         }
     }
 }
 
-fn run_thread(shared: &Arc<Shared>) {
+/// Body of a direct thread; `errno` is what refused io_uring.
+fn run_thread(shared: &Arc<Shared>, errno: i32) {
     let mut spare = None;
     while let Some(block) = shared.next_direct(true) {
+        shared.files[block.file as usize].note_fallback(format!("io_uring refused ({}): direct reads by threads", errno_name(errno)));
         let Some(mut read) = DirectRead::new(shared, block, &mut spare) else { continue };
         loop {
             let (address, length, offset) = read.next_read();
@@ -76,7 +77,8 @@ pub struct DirectRead {
 }
 
 impl DirectRead {
-    /// Takes `spare` as the bounce buffer where one is needed. None when the transfer has been stopped and the file closed.
+    /// Takes `spare` as the bounce buffer where one is needed. None when the transfer has been stopped and the file closed, or there is no memory
+    /// for a bounce buffer, which is reported.
     pub fn new(shared: &Shared, block: Block, spare: &mut Option<Bounce>) -> Option<Self> {
         let state = &shared.files[block.file as usize];
         let file = state.opened()?;
@@ -85,7 +87,13 @@ impl DirectRead {
             Some(_) => None,
             None => Some(match spare.take() {
                 Some(bounce) if bounce.bytes() >= block.length as usize => bounce,
-                _ => Bounce::new(block.length.max(shared.settings.direct_block_bytes) as usize),
+                _ => match Bounce::new(block.length.max(shared.settings.direct_block_bytes) as usize) {
+                    Ok(bounce) => bounce,
+                    Err(error) => {
+                        shared.report(Err(error));
+                        return None;
+                    }
+                },
             }),
         };
         let target = in_place.unwrap_or_else(|| bounce.as_ref().map_or(0, Bounce::address));
@@ -132,7 +140,9 @@ impl DirectRead {
             return Step::Finished;
         }
         self.position += count;
-        if self.position < self.block.end() && self.position.is_multiple_of(state.spec.align.offset) {
+        let align = state.spec.align;
+        let next_target = self.target + (self.position - self.block.offset) as usize;
+        if self.position < self.block.end() && self.position.is_multiple_of(align.offset) && align.allows_address(next_target) {
             return Step::Again;
         }
         if let Some(bounce) = &self.bounce {

@@ -43,7 +43,7 @@ impl OpenFile {
 pub struct FileState {
     pub spec: FileSpec,
     open: Mutex<Option<Arc<OpenFile>>>,
-    /// Blocks not yet in place; the scout counts as one until it has cut the file.
+    /// Blocks not yet in place.
     outstanding: AtomicUsize,
     pub buffered_bytes: AtomicU64,
     pub cached_bytes: AtomicU64,

@@ -46,14 +46,23 @@ pub fn map_files(arena: &Arc<Arena>, files: Vec<FileSpec>, pieces: &[Segment]) -
             )
         };
         if mapped == libc::MAP_FAILED {
+            let cause = std::io::Error::last_os_error();
+            fill_hole(piece.address - head, piece.length as usize + head);
             let path = state.spec.path.to_string_lossy().into_owned();
             return Err(Error::new("ERR_TRANSFER_MAP", format!("cannot map {path}; use a copying driver"))
                 .with("file", path)
                 .with("offset", piece.offset)
                 .with("length", piece.length)
-                .caused_by("mmap", &std::io::Error::last_os_error()));
+                .caused_by("mmap", &cause));
         }
         state.close();
     }
     Ok(())
+}
+
+/// A MAP_FIXED that failed may have left a hole, into which others could map: anonymous memory goes there again.
+fn fill_hole(address: usize, bytes: usize) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: the pages are those that the failed mapping was meant for.
+    unsafe { libc::mmap(address as *mut libc::c_void, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
 }

@@ -50,6 +50,8 @@ pub struct Shared {
     pub settings: Settings,
     pub layout: Layout,
     pub files: Vec<FileState>,
+    /// Files up to the last that has something to read. Scouting it is the last thing that can bring new work, and wakes all who wait for that.
+    files_end: usize,
     /// Runs of each file, as a range of indexes into `layout.runs`.
     pub runs_of_file: Vec<std::ops::Range<usize>>,
     pub queues: Mutex<Queues>,
@@ -59,6 +61,8 @@ pub struct Shared {
     /// Set at failure and abort: no thread starts another read.
     pub stop: AtomicBool,
     pub threads_running: AtomicUsize,
+    /// The direct lane has no ring.
+    pub direct_by_threads: AtomicBool,
     done: Mutex<Option<Done>>,
     failed: AtomicBool,
     /// Lets the memory go and tells that the transfer has settled.
@@ -83,8 +87,10 @@ impl Shared {
                 runs_of_file[file].end = index + 1;
             }
         }
+        let files_end = layout.segments.last().map_or(0, |segment| segment.file as usize + 1);
         Shared {
             settings,
+            files_end,
             layout,
             files,
             runs_of_file,
@@ -94,6 +100,7 @@ impl Shared {
             bytes_done: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             threads_running: AtomicUsize::new(0),
+            direct_by_threads: AtomicBool::new(false),
             done: Mutex::new(Some(done)),
             failed: AtomicBool::new(false),
             epilogue: Mutex::new(None),
@@ -157,11 +164,15 @@ impl Shared {
                 }
                 return Work::Buffered(block, hint);
             }
-            if queues.next_file < self.files.len() {
+            if queues.next_file < self.files_end {
                 if queues.open_files < MAX_OPEN_FILES {
                     let file = queues.next_file;
                     queues.next_file += 1;
                     if self.runs_of_file[file].is_empty() {
+                        if queues.next_file == self.files.len() {
+                            // Whoever waits for direct blocks may now know that there will be none.
+                            self.wake.notify_all();
+                        }
                         continue;
                     }
                     queues.open_files += 1;
@@ -183,7 +194,7 @@ impl Shared {
     /// True when the direct queue can get no more work.
     fn no_direct_can_come(&self, queues: &Queues) -> bool {
         let probes = queues.probing > 0 || queues.buffered.iter().any(|(_, hint)| *hint == Hint::Probe);
-        queues.next_file >= self.files.len() && queues.scouting == 0 && !probes
+        queues.next_file >= self.files_end && queues.scouting == 0 && !probes
     }
 
     /// Next direct block. `wait`: sleep until there is one or none can come any more; None then.

@@ -19,12 +19,13 @@ fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-/// Opens for reading; `extra` is or-ed into the flags (`O_DIRECT`).
+/// Opens for reading; `extra` is or-ed into the flags (`O_DIRECT`). Never waits: O_NONBLOCK changes nothing about regular files, and opens a named
+/// pipe without a writer, which is then found to be no file of a checkpoint.
 pub fn open_read(path: &Path, extra: i32) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     loop {
         // SAFETY: `path` is a NUL-terminated string that outlives the call.
-        let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | extra) };
+        let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | extra) };
         if fd >= 0 {
             // SAFETY: the descriptor was just opened and belongs to nobody else.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });

@@ -349,3 +349,16 @@ fn a_mapped_file_shows_its_bytes_and_is_never_written() {
     assert_eq!(std::fs::read(&given.files[0].0).expect("read"), given.files[0].1);
     assert!(given.arena.free(given.base).expect("free"));
 }
+
+#[test]
+fn files_without_anything_to_read_keep_no_thread_waiting() {
+    let given = Given::new("trailing", &[300_000, 300_000, 2000, 2000, 2000, 2000]);
+    for driver in drivers() {
+        for round in 0..60 {
+            evict(&given.files[0].0);
+            let pieces = [Segment { file: round % 2, offset: 1000, length: 200_000, address: given.base + 1000 }];
+            given.run(driver, &pieces, vec![]).outcome().expect("a load");
+            given.assert_in_place(&pieces);
+        }
+    }
+}

@@ -48,6 +48,8 @@ pub struct FileSummary {
 pub struct Summary {
     pub files: Vec<FileSummary>,
     pub reads: u64,
+    /// Direct reads were made by threads, because io_uring is refused.
+    pub direct_by_threads: bool,
 }
 
 /// A transfer in flight. Dropping it does not stop it: its threads hold what they need, the pins included.
@@ -122,7 +124,7 @@ fn summary(shared: &Shared) -> Summary {
             fallback: file.fallback(),
         })
         .collect();
-    Summary { files, reads: shared.reads() }
+    Summary { files, reads: shared.reads(), direct_by_threads: shared.direct_by_threads.load(Ordering::Relaxed) }
 }
 
 /// Counts a running thread; the last one to go finishes the transfer.

@@ -1,6 +1,7 @@
 //! The direct lane over io_uring: one thread, a deep queue, no copy.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ pub fn refused(errno: i32) -> Error {
 /// Body of the ring thread. Returns when no direct block can come any more, or after a stop when the last read in flight has returned.
 pub fn run(shared: &Arc<Shared>, mut ring: IoUring) {
     let depth = shared.settings.queue_depth.max(1) as usize;
-    let mut slots: Vec<Option<DirectRead>> = (0..depth).map(|_| None).collect();
+    // A panic must not free buffers that the kernel still writes into, so they are dropped by hand, once nothing is in flight.
+    let mut slots: ManuallyDrop<Vec<Option<DirectRead>>> = ManuallyDrop::new((0..depth).map(|_| None).collect());
     let mut free: Vec<usize> = (0..depth).rev().collect();
     let mut spare = None;
     loop {
@@ -43,6 +45,7 @@ pub fn run(shared: &Arc<Shared>, mut ring: IoUring) {
             }
         }
         if free.len() == depth {
+            drop(ManuallyDrop::into_inner(slots));
             return;
         }
         match ring.submit_and_wait(1) {
@@ -50,7 +53,8 @@ pub fn run(shared: &Arc<Shared>, mut ring: IoUring) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
             Err(error) => {
                 // Reads are in flight and their end cannot be learnt: their memory must never be handed back, so this thread must not return.
-                shared.report(Err(refused(error.raw_os_error().unwrap_or(libc::EIO))));
+                let message = "io_uring failed while reads were in flight: their memory stays in use";
+                shared.report(Err(Error::new("ERR_TRANSFER_READ", message).caused_by("io_uring_enter", &error)));
                 std::thread::sleep(std::time::Duration::from_millis(100));
             }
         }
@@ -72,6 +76,7 @@ fn recycle(slots: &mut [Option<DirectRead>], free: &mut Vec<usize>, spare: &mut 
 }
 
 /// Takes in a result; puts the rest of the block into the queue where there is one.
+#[inline(never)]
 fn advance(shared: &Arc<Shared>, ring: &mut IoUring, slots: &mut [Option<DirectRead>], slot: usize, result: Result<usize, i32>) -> Step {
     let Some(read) = slots[slot].as_mut() else { return Step::Finished };
     match read.complete(shared, result) {
@@ -80,21 +85,29 @@ fn advance(shared: &Arc<Shared>, ring: &mut IoUring, slots: &mut [Option<DirectR
     }
 }
 
+/// Puts the read that is due into the queue. What cannot be queued counts as a read that failed.
+#[inline(never)]
 fn submit(shared: &Arc<Shared>, ring: &mut IoUring, slots: &mut [Option<DirectRead>], slot: usize) -> Step {
     let Some(read) = slots[slot].as_mut() else { return Step::Finished };
-    if let Some(errno) = read.fault(shared) {
-        return advance(shared, ring, slots, slot, Err(errno));
+    loop {
+        let errno = match read.fault(shared) {
+            Some(errno) => errno,
+            None => match push(shared, ring, read, slot) {
+                Ok(()) => return Step::Again,
+                Err(errno) => errno,
+            },
+        };
+        if read.complete(shared, Err(errno)) == Step::Finished || shared.stopped() {
+            return Step::Finished;
+        }
     }
+}
+
+fn push(shared: &Arc<Shared>, ring: &mut IoUring, read: &DirectRead, slot: usize) -> Result<(), i32> {
     let (address, length, offset) = read.next_read();
-    let fd = match read.file.direct(&shared.files[read.block.file as usize].spec) {
-        Ok(fd) => fd.as_raw_fd(),
-        Err(errno) => return advance(shared, ring, slots, slot, Err(errno)),
-    };
+    let fd = read.file.direct(&shared.files[read.block.file as usize].spec)?.as_raw_fd();
     let entry = opcode::Read::new(types::Fd(fd), address as *mut u8, length as u32).offset(offset).build().user_data(slot as u64);
     // SAFETY: the target is pinned memory of this block alone or its bounce buffer, and the slot keeps block, file and buffer until completion.
-    if unsafe { ring.submission().push(&entry) }.is_err() {
-        // The queue has as many entries as there are slots, each with one read.
-        return advance(shared, ring, slots, slot, Err(libc::EBUSY));
-    }
-    Step::Again
+    // The queue has as many entries as there are slots, each with one read.
+    unsafe { ring.submission().push(&entry) }.map_err(|_| libc::EBUSY)
 }

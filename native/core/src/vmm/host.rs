@@ -5,6 +5,7 @@ use std::ptr;
 
 use super::{MemoryKind, VmmBackend};
 use crate::error::{Error, Result};
+use crate::io::sys::page_bytes;
 
 /// Size of a huge page on x86-64 and, with 4 KiB pages, on arm64. Only a wish elsewhere: the kernel takes or leaves it.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -92,6 +93,14 @@ impl VmmBackend for HostBackend {
             .caused_by("mmap", &cause))
     }
 
+    fn retire(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED | libc::MAP_NORESERVE);
+        match map_anonymous(address as *mut _, bytes, access, flags) {
+            Ok(_) => Ok(()),
+            Err(_) => self.deallocate(address, bytes, handle),
+        }
+    }
+
     fn release_reserve(&self, base: usize, total_bytes: usize) -> Result<()> {
         unmap(base, total_bytes).map_err(|cause| {
             let message = format!("the {total_bytes} bytes of address space reserved at {base:#x} cannot be given back");
@@ -111,6 +120,13 @@ impl VmmBackend for HostBackend {
     }
 }
 
+/// Gives the physical memory of a range back; its mapping stays and reads as zeros, or as the file where one is mapped. Advice: a failure means that
+/// the memory goes with the mapping.
+pub fn drop_pages(address: usize, bytes: usize) {
+    // SAFETY: the caller owns the range, whose contents nobody wants any more.
+    unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_DONTNEED) };
+}
+
 fn reserve_refused(total_bytes: usize, cause: &io::Error) -> Error {
     let message = format!(
         "{total_bytes} bytes of address space cannot be reserved: ask for less with totalBytes, or raise the limit (ulimit -v, a container's)"
@@ -119,22 +135,19 @@ fn reserve_refused(total_bytes: usize, cause: &io::Error) -> Error {
 }
 
 fn map_inaccessible(address: *mut libc::c_void, bytes: usize, flags: i32) -> io::Result<usize> {
+    map_anonymous(address, bytes, libc::PROT_NONE, flags)
+}
+
+fn map_anonymous(address: *mut libc::c_void, bytes: usize, access: i32, flags: i32) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     // SAFETY: with MAP_FIXED the caller names memory of ours that nobody uses; without, the kernel picks a free place.
-    let mapped = unsafe { libc::mmap(address, bytes, libc::PROT_NONE, flags, -1, 0) };
+    let mapped = unsafe { libc::mmap(address, bytes, access, flags, -1, 0) };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped as usize) }
 }
 
 fn unmap(address: usize, bytes: usize) -> io::Result<()> {
     // SAFETY: only called for address space of our own reserve.
     if unsafe { libc::munmap(address as *mut _, bytes) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Size of a memory page, asked of the system.
-pub(super) fn page_bytes() -> usize {
-    // SAFETY: a plain query.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).unwrap_or(4096)
 }
 
 #[cfg(test)]

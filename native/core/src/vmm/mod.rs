@@ -5,7 +5,7 @@ mod host;
 mod huge_pages;
 
 pub use empty::EmptyBackend;
-pub use host::HostBackend;
+pub use host::{HostBackend, drop_pages};
 pub use huge_pages::huge_page_bytes;
 
 use std::sync::Arc;
@@ -33,6 +33,11 @@ pub trait VmmBackend: Send + Sync {
     fn allocate(&self, address: usize, bytes: usize) -> Result<u64>;
     /// Gives the memory of one `allocate` back; its addresses stay reserved.
     fn deallocate(&self, address: usize, bytes: usize, handle: u64) -> Result<()>;
+    /// As `deallocate`, for memory that JavaScript may still see through a view it has hidden from us: afterwards the addresses hold no memory, and
+    /// touching them reads zeros instead of ending the process.
+    fn retire(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
+        self.deallocate(address, bytes, handle)
+    }
     /// Gives the address space back, after everything in it was deallocated.
     fn release_reserve(&self, base: usize, total_bytes: usize) -> Result<()>;
     /// What sizes are rounded up to: a power of two in bytes.
@@ -59,6 +64,9 @@ impl<Backend: VmmBackend + ?Sized> VmmBackend for Arc<Backend> {
     }
     fn deallocate(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
         (**self).deallocate(address, bytes, handle)
+    }
+    fn retire(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
+        (**self).retire(address, bytes, handle)
     }
     fn release_reserve(&self, base: usize, total_bytes: usize) -> Result<()> {
         (**self).release_reserve(base, total_bytes)

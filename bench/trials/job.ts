@@ -1,0 +1,33 @@
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+
+/** What a trial process is told, as JSON in its first argument. */
+export interface TrialJob {
+  readonly path: string;
+  readonly files: readonly string[];
+  readonly prepare: readonly string[];
+  readonly compare: boolean;
+  readonly settings: { readonly driver?: "pread" | "io_uring" | "map"; readonly touch?: boolean; readonly repeats?: number };
+}
+
+export function readJob(): TrialJob {
+  return JSON.parse(process.argv[2] ?? "") as TrialJob;
+}
+
+/** Runs the command that primes memory and warms or drops the files, in a child, right before the timing. */
+export function prepareMachine({ prepare: [command, ...args] }: TrialJob): void {
+  if (command === undefined) return;
+  const { status, stdout, stderr } = spawnSync(command, args, { encoding: "utf8" });
+  if (status !== 0) throw new Error(`the machine could not be prepared: ${stdout}${stderr}`);
+}
+
+/** Greatest resident memory of this process so far, in bytes. */
+export function peakBytes(): number {
+  const kilobytes = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1];
+  return Number(kilobytes) * 1024;
+}
+
+/** Ends a trial: its figures, all numbers, as the last line of stdout. */
+export function printFigures(figures: Readonly<Record<string, number>>): void {
+  process.stdout.write(`${JSON.stringify(figures)}\n`);
+}

@@ -1,0 +1,118 @@
+import type { Command } from "commander";
+import { abortable } from "../../checkpoint/abortable.js";
+import { loadCheckpoint } from "../../loader/load-checkpoint.js";
+import type { LoadedModel } from "../../loader/loaded-model.js";
+import type { LoadReport } from "../../loader/report.js";
+import { formatBytes, formatDuration, formatRate } from "../../units.js";
+import type { Context } from "../context.js";
+import { type GivenOptions, libraryOptions, options } from "../options.js";
+import type { Output } from "../output.js";
+import { progressBar } from "../progress.js";
+
+interface LoadArguments extends GivenOptions {
+  readonly digest?: true;
+}
+
+const help = `
+Drivers:
+  auto      (default) what the page cache holds is read from there, the rest with io_uring and O_DIRECT, both at once;
+            falls back where the kernel, a container or the file system refuses, and the report says so
+  pread     buffered reads by several threads
+  io_uring  O_DIRECT with a deep queue; an error where that is refused
+  map       the file is mapped, nothing is copied; a file that is cut afterwards kills the process
+
+With --digest the SHA-256 of every tensor, hashed as it lies in memory, is shown like sha256sum shows it.
+With --json: { "tensors": [{ name, dtype, shape, byteLength, address, sha256 }], "report": { ... } }, sha256 with --digest only.
+
+Examples:
+  mx load ./folder
+  mx load ./folder --include '*.self_attn.*' --exclude '*.bias' --timeout 60
+  mx load model.safetensors --json --digest | jq -r '.tensors[] | .sha256 + "  " + .name'`;
+
+export function addLoad(program: Command, context: Context): void {
+  program
+    .command("load")
+    .description("Load a checkpoint into memory and show how that went.")
+    .argument("<path>", "checkpoint")
+    .addOption(options.driver())
+    .addOption(options.include())
+    .addOption(options.exclude())
+    .addOption(options.placement())
+    .addOption(options.alignment())
+    .addOption(options.threads())
+    .addOption(options.maxChunk())
+    .addOption(options.timeout())
+    .addOption(options.weights())
+    .option("--digest", "SHA-256 of every tensor")
+    .addOption(options.json())
+    .addHelpText("after", help)
+    .action((path: string, given: LoadArguments) => load(path, given, context));
+}
+
+async function load(path: string, given: LoadArguments, { output, signal }: Context): Promise<void> {
+  const bar = progressBar(output, "loading");
+  let model: LoadedModel;
+  try {
+    model = await loadCheckpoint(path, { ...libraryOptions(given), signal, onProgress: (progress) => bar.update(progress) });
+  } finally {
+    bar.stop();
+  }
+  try {
+    const digests = given.digest ? await abortable(model.digest(), signal) : undefined;
+    if (given.json) {
+      const tensors = [...model.tensors.values()].map(({ name, dtype, shape, byteLength, address }) => {
+        return { name, dtype, shape, byteLength, address, ...(digests === undefined ? {} : { sha256: digests.get(name) }) };
+      });
+      output.json({ tensors, report: model.report });
+    } else {
+      for (const [name, sha256] of digests ?? []) output.line(`${sha256}  ${name}`);
+      if (digests !== undefined) output.line();
+      showReport(model.report, output);
+    }
+  } finally {
+    // Hashing cannot be stopped, and a close would wait for it: after an interrupt the end of the process frees the memory.
+    if (!signal.aborted) await model.close();
+  }
+}
+
+/** A report for people. */
+export function showReport(report: LoadReport, output: Output): void {
+  const { times } = report;
+  output.pairs([
+    ["loaded", `${report.tensors} tensor(s), ${report.bytes} bytes (${formatBytes(report.bytes)})`],
+    ["driver", `${report.driver.asked}: ${report.driver.used.join(" and ") || "nothing to read"}`],
+    ["speed", `${formatRate(report.bytesPerSecond)} with ${report.threads} thread(s), ${report.chunks} chunk(s)`],
+    ["time", formatDuration(times.totalMs)],
+    [
+      "  of which",
+      `open ${formatDuration(times.openMs)}, plan ${formatDuration(times.planMs)}, allocate ${formatDuration(times.allocateMs)}, transfer ${formatDuration(times.transferMs)}`,
+    ],
+    [
+      "memory",
+      `${formatBytes(report.allocationBytes)}, ${report.hugePageBytes === null ? "huge pages unknown" : `${formatBytes(report.hugePageBytes)} in huge pages`}`,
+    ],
+  ]);
+  output.line();
+  output.table(
+    [
+      { title: "shard" },
+      { title: "read" },
+      { title: "bytes", right: true },
+      { title: "from cache", right: true },
+      { title: "from disk", right: true },
+      { title: "why" },
+    ],
+    report.shards.map((shard) => [
+      shard.name,
+      shard.used.join(" and ") || "-",
+      formatBytes(shard.bytes),
+      known(shard.bytesFromCache),
+      known(shard.bytesFromDisk),
+      shard.reason,
+    ]),
+  );
+}
+
+function known(bytes: number | null): string {
+  return bytes === null ? "?" : formatBytes(bytes);
+}

@@ -1,0 +1,70 @@
+import type { Command } from "commander";
+import { openCheckpoint } from "../../checkpoint/open.js";
+import { planLoad } from "../../plan/plan-load.js";
+import { formatBytes } from "../../units.js";
+import type { Context } from "../context.js";
+import { type GivenOptions, libraryOptions, options } from "../options.js";
+
+const help = `
+Nothing is allocated and no tensor is read. With --json every range, every chunk and the place of every tensor are listed.
+
+Examples:
+  mx plan ./folder
+  mx plan ./folder --include 'model.layers.0.*' --alignment 256 --json`;
+
+export function addPlan(program: Command, context: Context): void {
+  program
+    .command("plan")
+    .description("Show what a load would read from where to where, and whether it fits the memory there is.")
+    .argument("<path>", "checkpoint")
+    .addOption(options.include())
+    .addOption(options.exclude())
+    .addOption(options.placement())
+    .addOption(options.alignment())
+    .addOption(options.maxChunk())
+    .addOption(options.weights())
+    .addOption(options.json())
+    .addHelpText("after", help)
+    .action((path: string, given: GivenOptions) => plan(path, given, context));
+}
+
+async function plan(path: string, given: GivenOptions, { output, signal }: Context): Promise<void> {
+  const { weights, ...planOptions } = libraryOptions(given);
+  const checkpoint = await openCheckpoint(path, { signal, ...(weights === undefined ? {} : { weights }) });
+  const planned = planLoad(checkpoint, planOptions);
+  if (given.json) {
+    output.json(planned);
+    return;
+  }
+  const { totals, memory } = planned;
+  const available =
+    memory.availableBytes === null ? "unknown what is available" : `${formatBytes(memory.availableBytes)} available (${memory.limitedBy})`;
+  output.pairs([
+    ["path", planned.checkpoint.path],
+    ["tensors", `${totals.tensors} of ${planned.checkpoint.tensors}`],
+    ["bytes", `${totals.bytes} (${formatBytes(totals.bytes)})`],
+    ["reads", `${totals.chunks} chunk(s) of up to ${formatBytes(planned.maxChunkBytes)} in ${totals.ranges} range(s)`],
+    ["alignment", planned.alignmentBytes === "element" ? "of each tensor's elements" : formatBytes(planned.alignmentBytes)],
+    ["allocation", `${formatBytes(totals.allocationBytes)}, of which ${totals.alignmentWasteBytes} bytes hold no tensor`],
+    ["memory", `${formatBytes(memory.requiredBytes + memory.slackBytes)} needed, ${available}: ${memory.fits ? "fits" : "does not fit"}`],
+  ]);
+  output.line();
+  output.table(
+    [
+      { title: "shard" },
+      { title: "placement" },
+      { title: "tensors", right: true },
+      { title: "bytes", right: true },
+      { title: "ranges", right: true },
+      { title: "chunks", right: true },
+    ],
+    planned.shards.map((shard) => [
+      shard.name,
+      shard.placement,
+      String(shard.tensors),
+      formatBytes(shard.bytes),
+      String(shard.rangeCount),
+      String(shard.chunkCount),
+    ]),
+  );
+}

@@ -1,0 +1,72 @@
+import { CommanderError } from "commander";
+import { type ErrorCode, errorCodes } from "../error-codes.js";
+import { ModelExpressError } from "../errors.js";
+import { type Output, printable, toJson } from "./output.js";
+
+/** Reason of the abort after a signal. */
+export class Interrupted extends Error {
+  readonly exit: number;
+
+  constructor(signal: string, exit: number) {
+    super(`interrupted by ${signal}`);
+    this.name = "Interrupted";
+    this.exit = exit;
+  }
+}
+
+interface Told {
+  readonly exit: number;
+  readonly code: string;
+  readonly message: string;
+  readonly remedy?: string;
+  readonly facts?: Readonly<Record<string, unknown>>;
+  /** Only for faults of this package: a user's mistake needs no stack. */
+  readonly stack?: string | undefined;
+}
+
+/** Tells an error on stderr, as text or, under `--json`, as one JSON document `{ error: { code, message, remedy, ... } }`. Returns the exit code. */
+export function tellFailure(thrown: unknown, output: Output, json: boolean): number {
+  const { exit, code, message, remedy, facts, stack } = explain(thrown);
+  if (json) {
+    output.stderr.write(`${toJson({ error: { code, message, remedy, exit, ...facts } })}\n`);
+    return exit;
+  }
+  const lines = [`mx: ${printable(message)}`];
+  if (!(thrown instanceof Interrupted)) lines.push(`  code    ${code}`);
+  if (remedy !== undefined) lines.push(`  remedy  ${remedy}`);
+  if (stack !== undefined) lines.push(stack);
+  output.stderr.write(`${lines.join("\n")}\n`);
+  return exit;
+}
+
+function explain(thrown: unknown): Told {
+  if (thrown instanceof Interrupted) return { exit: thrown.exit, code: "INTERRUPTED", message: thrown.message };
+  if (thrown instanceof CommanderError) return usage(thrown);
+  if (thrown instanceof ModelExpressError) {
+    const { exit, remedy } = errorCodes[thrown.code];
+    const facts = Object.fromEntries(Object.entries(thrown).filter(([name]) => !["name", "code", "settled"].includes(name)));
+    return {
+      exit,
+      code: thrown.code,
+      message: thrown.message,
+      remedy,
+      facts,
+      stack: thrown.code === "ERR_INTERNAL" ? thrown.stack : undefined,
+    };
+  }
+  const { exit, remedy } = errorCodes.ERR_INTERNAL;
+  const error = thrown instanceof Error ? thrown : new Error(String(thrown));
+  return { exit, code: "ERR_INTERNAL", message: error.message, remedy, stack: error.stack };
+}
+
+/** Commander's errors are all about the command line. */
+function usage({ code, message }: CommanderError): Told {
+  const unknown = code === "commander.unknownOption" || code === "commander.unknownCommand";
+  const known: ErrorCode = unknown ? "ERR_OPTION_UNKNOWN" : "ERR_OPTION_INVALID";
+  return {
+    exit: errorCodes[known].exit,
+    code: known,
+    message: message.replace(/^error: /, ""),
+    remedy: "`mx --help` and `mx COMMAND --help` tell what there is.",
+  };
+}

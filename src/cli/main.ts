@@ -1,0 +1,17 @@
+#!/usr/bin/env node
+import { Interrupted } from "./failure.js";
+import { finish } from "./finish.js";
+import { Output } from "./output.js";
+import { runCli } from "./program.js";
+
+const controller = new AbortController();
+for (const [signal, exit] of [
+  ["SIGINT", 130],
+  ["SIGTERM", 143],
+] as const) {
+  // The first signal stops the work in good order; a second one finds the default behaviour, and kills.
+  process.once(signal, () => controller.abort(new Interrupted(signal, exit)));
+}
+
+const output = new Output(process.stdout, process.stderr);
+await finish(await runCli(process.argv.slice(2), { output, signal: controller.signal }));

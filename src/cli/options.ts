@@ -1,0 +1,87 @@
+import { InvalidArgumentError, Option } from "commander";
+import { type DriverName, driverNames, maxThreads, maxTimeoutMs } from "../envs.js";
+import { type Placement, placementNames } from "../plan/placement.js";
+import { byteSizeForms, parseBytes, requireOneOf } from "../units.js";
+
+/** Options that several commands share, each made anew: Commander keeps state in them. */
+export const options = {
+  json: () => new Option("--json", "print one JSON document; errors too, on stderr"),
+  weights: () => new Option("--weights <name>", "which weights to take from a folder that holds several: a family or a file name"),
+  driver: () => choice("--driver <name>", "how the bytes move", driverNames),
+  include: () =>
+    new Option("--include <pattern>", "only tensors of this name or glob (* ? [..] {a,b}); may be given several times").argParser(collect),
+  exclude: () => new Option("--exclude <pattern>", "no tensors of this name or glob; may be given several times").argParser(collect),
+  placement: () =>
+    choice(
+      "--placement <kind>",
+      "packed keeps the order of the file, aligned puts each tensor at a multiple of --alignment",
+      placementNames,
+    ),
+  alignment: () => new Option("--alignment <bytes>", "alignment of the tensors in memory, a power of two").argParser(bytes),
+  maxChunk: () => new Option("--max-chunk <bytes>", "longest piece that is read at a time").argParser(bytes),
+  threads: () =>
+    new Option("--threads <count>", "threads that read (default: the processors this process may use)").argParser(integer(1, maxThreads)),
+  timeout: () => new Option("--timeout <seconds>", "give up after so long, with exit code 75").argParser(seconds),
+};
+
+/** An option that takes one of these names; another one is ERR_OPTION_UNKNOWN, as it is for the library. */
+export function choice(flags: string, description: string, names: readonly string[]): Option {
+  const option = new Option(flags, description).choices(names);
+  return option.argParser((text) => requireOneOf(option.name(), text, names));
+}
+
+export function bytes(text: string): number {
+  const parsed = parseBytes(text);
+  if (parsed === undefined) throw new InvalidArgumentError(`It takes ${byteSizeForms}.`);
+  return parsed;
+}
+
+export function integer(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`It takes an integer from ${min} to ${max}.`);
+    return value;
+  };
+}
+
+/** Seconds as a decimal number, in milliseconds. */
+function seconds(text: string): number {
+  const value = /^\d+(\.\d+)?$/.test(text) ? Math.ceil(Number(text) * 1000) : Number.NaN;
+  if (!(value > 0 && value <= maxTimeoutMs))
+    throw new InvalidArgumentError(`It takes seconds, above 0 and up to ${Math.floor(maxTimeoutMs / 1000)}.`);
+  return value;
+}
+
+function collect(text: string, before: readonly string[] | undefined): string[] {
+  return [...(before ?? []), text];
+}
+
+/** What the shared options give, as Commander names them; options that were not given are not there. */
+export interface GivenOptions {
+  readonly weights?: string;
+  readonly driver?: DriverName;
+  readonly include?: string[];
+  readonly exclude?: string[];
+  readonly placement?: Placement;
+  readonly alignment?: number;
+  readonly maxChunk?: number;
+  readonly threads?: number;
+  /** Milliseconds. */
+  readonly timeout?: number;
+  readonly json?: true;
+}
+
+/** The same as the library names them, without those that are the command's own. */
+export function libraryOptions(given: GivenOptions) {
+  const names = { alignment: "alignmentBytes", maxChunk: "maxChunkBytes", timeout: "timeoutMs" } as const;
+  const entries = Object.entries(given).map(([name, value]) => [names[name as keyof typeof names] ?? name, value]);
+  const { json: _, digest: __, ...options } = Object.fromEntries(entries) as LibraryOptions;
+  return options;
+}
+
+interface LibraryOptions extends Omit<GivenOptions, "alignment" | "maxChunk" | "timeout"> {
+  readonly alignmentBytes?: number;
+  readonly maxChunkBytes?: number;
+  readonly timeoutMs?: number;
+  readonly digest?: true;
+}

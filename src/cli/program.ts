@@ -1,0 +1,62 @@
+import { Command, CommanderError } from "commander";
+import { addonVersion } from "../native/load.js";
+import { addBench } from "./commands/bench.js";
+import { addInspect } from "./commands/inspect.js";
+import { addLoad } from "./commands/load.js";
+import { addPlan } from "./commands/plan.js";
+import { addProbe } from "./commands/probe.js";
+import { addSample } from "./commands/sample.js";
+import { addVerify } from "./commands/verify.js";
+import type { Context } from "./context.js";
+import { tellFailure } from "./failure.js";
+
+const help = `
+A checkpoint is a .safetensors file, a .safetensors.index.json, or a folder with either; folders of the Hub's cache work as they are.
+
+Examples:
+  mx inspect ./Llama-3-8B              what is in it
+  mx load ./Llama-3-8B                 load all of it, and show how that went
+  mx load ./Llama-3-8B --json --digest SHA-256 of every tensor as it lies in memory
+  mx verify ./Llama-3-8B               is every byte the one that was published?
+  mx probe                             what this machine can do, and why not more
+
+Results go to stdout, as text or with --json as one JSON document (addresses are hex strings). Errors go to stderr, with --json as one JSON
+document too: { "error": { code, message, remedy, exit, ... } }. A progress bar is shown on stderr when that is a terminal.
+
+Exit codes (sysexits.h):
+    0  done                                    74  the disk or the file system failed
+   64  wrong usage: an option or argument      75  timed out
+   65  the data is bad: format or digest       70  a fault of mx itself: please report it
+   66  the input is not there or not readable 130  interrupted
+   69  not available here: kernel, memory, addon
+
+Environment: MX_DRIVER, MX_THREADS, MX_TIMEOUT set defaults (docs/environment.md); NODE_DEBUG=modelexpress tells events.`;
+
+/** Runs one command line and returns the exit code. Nothing is thrown. */
+export async function runCli(args: readonly string[], context: Context): Promise<number> {
+  const { output } = context;
+  const program = new Command("mx")
+    .description("Loads safetensors checkpoints from storage to named tensors in memory, as fast as the machine allows.")
+    .version(addonVersion, "-V, --version")
+    .helpCommand("help [command]", "help for a command")
+    .addHelpText("after", help)
+    .configureHelp({ helpWidth: 140 })
+    .configureOutput({
+      writeOut: (text) => output.stdout.write(text),
+      // Errors are told below, in one form.
+      writeErr: (text) => (text.startsWith("error:") ? undefined : output.stderr.write(text)),
+    })
+    .exitOverride();
+  for (const add of [addInspect, addPlan, addLoad, addVerify, addProbe, addSample, addBench]) add(program, context);
+  try {
+    if (args.length === 0) {
+      output.stderr.write(program.helpInformation());
+      return 64;
+    }
+    await program.parseAsync(args, { from: "user" });
+    return 0;
+  } catch (thrown) {
+    if (thrown instanceof CommanderError && thrown.exitCode === 0) return 0;
+    return tellFailure(thrown, output, args.includes("--json"));
+  }
+}

@@ -1,0 +1,217 @@
+import { createHash } from "node:crypto";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { temporaryFolder } from "../support/folders.js";
+import { ioUringRefusal } from "../support/loading.js";
+import { runMx } from "../support/run-node.js";
+import { buildSafetensors, pattern, writeIndex } from "../support/safetensors.js";
+
+/** What every command must do on a checkpoint that is well: exit code 0, nothing on stderr, and with `--json` one document on stdout. */
+async function mx(...args: string[]) {
+  const { code, stdout, stderr } = await runMx(args);
+  expect([code, stderr], args.join(" ")).toEqual([0, ""]);
+  return stdout;
+}
+
+async function mxJson(...args: string[]) {
+  return JSON.parse(await mx(...args, "--json"));
+}
+
+const tensors = {
+  weight: { dtype: "F32", shape: [3, 4] },
+  bias: { dtype: "BF16", shape: [5] },
+  scalar: { dtype: "I64", shape: [] },
+  empty: { dtype: "U8", shape: [0, 7] },
+} as const;
+
+function oneFile() {
+  const file = join(temporaryFolder(), "model.safetensors");
+  writeFileSync(file, buildSafetensors(tensors, { metadata: { format: "pt" } }));
+  return file;
+}
+
+function twoShards() {
+  const folder = temporaryFolder();
+  writeFileSync(join(folder, "model-00001-of-00002.safetensors"), buildSafetensors({ weight: tensors.weight }));
+  writeFileSync(join(folder, "model-00002-of-00002.safetensors"), buildSafetensors({ bias: tensors.bias, scalar: tensors.scalar }));
+  writeIndex(join(folder, "model.safetensors.index.json"), {
+    weight: "model-00001-of-00002.safetensors",
+    bias: "model-00002-of-00002.safetensors",
+    scalar: "model-00002-of-00002.safetensors",
+  });
+  return folder;
+}
+
+const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
+
+describe("mx inspect", () => {
+  it("tells shards, tensors, dtypes, parameters and bytes", async () => {
+    const file = oneFile();
+    const found = await mxJson("inspect", file, "--tensors");
+    expect(found).toMatchObject({
+      path: file,
+      kind: "file",
+      tensorCount: 4,
+      parameterCount: 18,
+      byteLength: 66,
+      metadata: { format: "pt" },
+    });
+    expect(found.dtypes).toEqual([
+      { dtype: "F32", tensorCount: 1, parameterCount: 12, byteLength: 48 },
+      { dtype: "BF16", tensorCount: 1, parameterCount: 5, byteLength: 10 },
+      { dtype: "I64", tensorCount: 1, parameterCount: 1, byteLength: 8 },
+      { dtype: "U8", tensorCount: 1, parameterCount: 0, byteLength: 0 },
+    ]);
+    const [shard] = found.shards;
+    expect(shard).toMatchObject({ file, name: "model.safetensors", tensorCount: 4 });
+    const dataOffset = shard.dataOffset;
+    const byName = Object.fromEntries(found.tensors.map((tensor: { name: string }) => [tensor.name, tensor]));
+    expect(Object.keys(byName).sort()).toEqual(["bias", "empty", "scalar", "weight"]);
+    expect(byName.bias).toEqual({
+      name: "bias",
+      dtype: "BF16",
+      shape: [5],
+      byteLength: 10,
+      offset: dataOffset + 48,
+      shard: "model.safetensors",
+    });
+  });
+
+  it("shows the same as text", async () => {
+    const text = await mx("inspect", twoShards(), "--tensors");
+    expect(text).toMatch(/^tensors\s+3$/m);
+    expect(text).toMatch(/^parameters\s+18$/m);
+    expect(text).toMatch(/^model-00002-of-00002\.safetensors\s+2 /m);
+    expect(text).toMatch(/^weight\s+F32\s+\[3, 4\]\s+48 /m);
+  });
+
+  it("does not let a tensor's name steer the terminal", async () => {
+    const file = join(temporaryFolder(), "model.safetensors");
+    writeFileSync(file, buildSafetensors({ "\u001b[2J": { dtype: "U8", shape: [1] } }));
+    expect(await mx("inspect", file, "--tensors")).toContain("\\u001b[2J");
+  });
+});
+
+describe("mx plan", () => {
+  it("tells every range, chunk and place", async () => {
+    const plan = await mxJson("plan", twoShards(), "--include", "b*", "--include", "scalar");
+    expect(plan.totals).toMatchObject({ tensors: 2, bytes: 18, ranges: 1, chunks: 1 });
+    expect(plan.shards).toHaveLength(1);
+    expect(plan.shards[0].ranges[0].length).toBe(18);
+    expect(plan.memory.fits).toBe(true);
+  });
+
+  it("shows it as text", async () => {
+    const text = await mx("plan", twoShards(), "--placement", "aligned", "--alignment", "256", "--max-chunk", "4KiB");
+    expect(text).toMatch(/^tensors\s+3 of 3$/m);
+    expect(text).toMatch(/^alignment\s+256 B$/m);
+    expect(text).toMatch(/ aligned /);
+  });
+});
+
+describe("mx load", () => {
+  it.for(["auto", "pread", "io_uring", "map"])("loads and hashes with the driver %s", async (driver, context) => {
+    if (driver === "io_uring") context.skip(ioUringRefusal() !== "", `io_uring is refused here: ${ioUringRefusal()}`);
+    const loaded = await mxJson("load", twoShards(), "--digest", "--driver", driver);
+    const found = loaded.tensors.map(({ name, dtype, shape, byteLength, sha256 }: Record<string, unknown>) => ({
+      name,
+      dtype,
+      shape,
+      byteLength,
+      sha256,
+    }));
+    expect(found).toEqual([
+      { name: "weight", dtype: "F32", shape: [3, 4], byteLength: 48, sha256: sha256(pattern("weight", 48)) },
+      { name: "bias", dtype: "BF16", shape: [5], byteLength: 10, sha256: sha256(pattern("bias", 10)) },
+      { name: "scalar", dtype: "I64", shape: [], byteLength: 8, sha256: sha256(pattern("scalar", 8)) },
+    ]);
+    for (const { address } of loaded.tensors) expect(address).toMatch(/^0x[0-9a-f]+$/);
+    expect(new Set(loaded.tensors.map(({ address }: { address: string }) => address)).size).toBe(3);
+    expect(loaded.report).toMatchObject({ driver: { asked: driver }, bytes: 66, tensors: 3 });
+    expect(loaded.report.shards).toHaveLength(2);
+    expect(loaded.report.times.totalMs).toBeGreaterThan(0);
+  });
+
+  it("leaves digests out unless asked", async () => {
+    const loaded = await mxJson("load", oneFile());
+    expect(loaded.tensors).toHaveLength(4);
+    expect(loaded.tensors[0]).not.toHaveProperty("sha256");
+  });
+
+  it("shows the report as text, and digests like sha256sum does", async () => {
+    const text = await mx("load", oneFile(), "--digest", "--include", "bias", "--threads", "1", "--timeout", "20");
+    expect(text).toContain(`${sha256(pattern("bias", 10))}  bias\n`);
+    expect(text).toMatch(/^loaded\s+1 tensor\(s\), 10 bytes/m);
+    expect(text).toMatch(/^driver\s+\S+/m);
+  });
+});
+
+describe("mx verify", () => {
+  it("checks the bytes against a SHA256SUMS", async () => {
+    const file = oneFile();
+    const digest = sha256(buildSafetensors(tensors, { metadata: { format: "pt" } }));
+    writeFileSync(join(file, "../SHA256SUMS"), `${digest}  model.safetensors\n`);
+    const found = await mxJson("verify", file);
+    expect(found).toMatchObject({ structure: "ok", shards: [{ name: "model.safetensors", status: "ok", sha256: digest }] });
+    expect(await mx("verify", file)).toMatch(/^model\.safetensors\s.*ok\s+ok\s+SHA256SUMS$/m);
+  });
+
+  it("checks the bytes against the names of the Hub's cache", async () => {
+    const folder = temporaryFolder();
+    const bytes = buildSafetensors(tensors);
+    mkdirSync(join(folder, "blobs"));
+    mkdirSync(join(folder, "snapshots/main"), { recursive: true });
+    writeFileSync(join(folder, "blobs", sha256(bytes)), bytes);
+    symlinkSync(`../../blobs/${sha256(bytes)}`, join(folder, "snapshots/main/model.safetensors"));
+    const found = await mxJson("verify", join(folder, "snapshots/main"));
+    expect(found.shards).toMatchObject([{ status: "ok", expected: [{ source: "Hub cache" }] }]);
+  });
+
+  it("tells when nobody published a digest", async () => {
+    expect((await mxJson("verify", twoShards())).shards).toMatchObject([{ status: "unknown" }, { status: "unknown" }]);
+  });
+
+  it("ends with 65 for a mismatch, and tells both digests", async () => {
+    const file = oneFile();
+    const digest = sha256(buildSafetensors(tensors, { metadata: { format: "pt" } }));
+    writeFileSync(join(file, "../SHA256SUMS"), `${"0".repeat(64)}  model.safetensors\n`);
+    const { code, stdout, stderr } = await runMx(["verify", file, "--json"]);
+    expect(code).toBe(65);
+    expect(JSON.parse(stdout).shards).toMatchObject([{ status: "mismatch" }]);
+    expect(JSON.parse(stderr).error).toMatchObject({ code: "ERR_VERIFY_MISMATCH", file, sha256: digest });
+  });
+});
+
+describe("mx sample", () => {
+  it("writes what mx load takes", async () => {
+    const folder = join(temporaryFolder(), "new");
+    const written = await mxJson("sample", folder, "--shape", "many-small", "--bytes", "1MiB", "--shards", "3", "--seed", "5");
+    expect(written).toMatchObject({ tensorCount: 3050, shape: "many-small", seed: 5 });
+    expect(written.files).toHaveLength(3);
+    const loaded = await mxJson("load", folder);
+    expect(loaded.report).toMatchObject({ tensors: 3050, bytes: written.byteLength });
+  });
+
+  it("says in a line what it wrote", async () => {
+    expect(await mx("sample", temporaryFolder(), "--bytes", "64KiB")).toMatch(/^21 tensors, 64 KiB, in 1 file\(s\) in /);
+  });
+});
+
+describe("mx probe", () => {
+  it("tells what this machine can do, of a path too", async () => {
+    expect(await mxJson("probe")).toBeTypeOf("object");
+    const text = await mx("probe", temporaryFolder());
+    expect(text).toContain("io_uring");
+  });
+});
+
+describe("mx bench", () => {
+  it("times every copying driver against plain reads", async () => {
+    const found = await mxJson("bench", oneFile(), "--rounds", "2");
+    const warm = found.rows.filter(({ cache }: { cache: string }) => cache === "warm");
+    expect(warm.map(({ name }: { name: string }) => name)).toEqual(["plain read", "auto", "pread", "io_uring"]);
+    expect(warm[0].ratioToPlain).toBe(1);
+    expect(await mx("bench", oneFile(), "--rounds", "1")).toMatch(/^warm\s+pread\s/m);
+  });
+});

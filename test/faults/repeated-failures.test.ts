@@ -1,0 +1,91 @@
+import { describe, expect, it } from "vitest";
+import type { DriverName } from "../../src/envs.js";
+import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
+import { streamCheckpoint } from "../../src/loader/stream-checkpoint.js";
+import { copyingDrivers, evict, failureOf, planFaults, sleep, writeCheckpoint } from "../support/loading.js";
+import { collectGarbage, type ProcessCounters, processCounters } from "../support/process-counters.js";
+
+const MIB = 2 ** 20;
+const tensors = { a: { dtype: "U8", shape: [8 * MIB] } } as const;
+
+/** The counters, once threads that are about to end have ended: when there are no more than `threads`, or as many as at the last look. */
+async function settledCounters(threads?: number): Promise<ProcessCounters> {
+  let last = processCounters();
+  for (let look = 0; look < 100; look++) {
+    await sleep(20);
+    const now = processCounters();
+    if (now.threads <= (threads ?? last.threads)) break;
+    last = now;
+  }
+  await collectGarbage();
+  return processCounters();
+}
+
+type Failure = (path: string, driver: DriverName) => Promise<unknown>;
+
+const failures: Readonly<Record<string, Failure>> = {
+  "a read fails": async (path, driver) => {
+    planFaults(driver, { nth: 3, errno: 5 });
+    return failureOf(loadCheckpoint(path, { driver, maxChunkBytes: MIB }));
+  },
+  "it is late": async (path, driver) => {
+    planFaults(driver, { nth: 0, stallMs: 4 });
+    return failureOf(loadCheckpoint(path, { driver, maxChunkBytes: MIB, timeoutMs: 3 }));
+  },
+  "it is aborted": async (path, driver) => {
+    planFaults(driver, { nth: 0, stallMs: 4 });
+    const controller = new AbortController();
+    setTimeout(() => controller.abort(), 3);
+    return failureOf(loadCheckpoint(path, { driver, maxChunkBytes: MIB, signal: controller.signal }));
+  },
+  "onProgress throws": (path, driver) =>
+    failureOf(
+      loadCheckpoint(path, {
+        driver,
+        onProgress: () => {
+          throw new Error("no");
+        },
+      }),
+    ),
+  "a stream fails": async (path, driver) => {
+    planFaults(driver, { nth: 2, errno: 5 });
+    return failureOf(streamCheckpoint(path, { driver, maxBytes: 8 * MIB, maxChunkBytes: MIB }).next());
+  },
+};
+
+describe.each(copyingDrivers)("fifty loads in a row by the driver %s that fail", (driver) => {
+  it.each(Object.entries(failures))("because %s leave no memory, descriptor, mapping or thread", async (_, fail) => {
+    const path = writeCheckpoint(tensors);
+    evict(path);
+    for (let round = 0; round < 5; round++) await fail(path, driver);
+    const before = await settledCounters();
+    for (let round = 0; round < 50; round++) {
+      const reason = (await fail(path, driver)) as { settled?: Promise<void> };
+      await reason.settled;
+    }
+    const after = await settledCounters(before.threads);
+    expect(after.descriptors).toBe(before.descriptors);
+    expect(after.threads).toBeLessThanOrEqual(before.threads);
+    // Of 400 MiB and fifty arenas. The heap of the test itself breathes, and so does malloc, whose arenas follow the threads.
+    expect(after.mappings - before.mappings).toBeLessThan(25);
+    expect(after.residentBytes - before.residentBytes).toBeLessThan(40 * MIB);
+  });
+});
+
+describe("fifty loads in a row that succeed", () => {
+  it.each([...copyingDrivers, "map"] as const)("by the driver %s leave nothing either", async (driver) => {
+    const path = writeCheckpoint(tensors);
+    const load = async () => {
+      await using model = await loadCheckpoint(path, { driver });
+      return model.tensors.get("a")?.bytes()[0];
+    };
+    for (let round = 0; round < 5; round++) await load();
+    const before = await settledCounters();
+    for (let round = 0; round < 50; round++) await load();
+    const after = await settledCounters(before.threads);
+    expect(after.descriptors).toBe(before.descriptors);
+    expect(after.threads).toBeLessThanOrEqual(before.threads);
+    expect(after.mappings - before.mappings).toBeLessThan(25);
+    expect(after.residentBytes - before.residentBytes).toBeLessThan(40 * MIB);
+  });
+});

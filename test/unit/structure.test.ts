@@ -1,0 +1,113 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative, resolve } from "node:path";
+import { describe, expect, it } from "vitest";
+import { errorCodes } from "../../src/error-codes.js";
+import { root } from "../support/folders.js";
+
+const source = join(root, "src");
+
+/** Parts of `src/` by layer, the lowest first: a module imports from its own layer and from lower ones. */
+const layers = [
+  ["error-codes.ts", "errors.ts", "events.ts", "units.ts", "envs.ts"],
+  ["native", "checkpoint"],
+  ["plan", "arena", "transfer", "probe", "sample"],
+  ["loader"],
+  ["index.ts", "cli"],
+];
+
+function filesUnder(folder: string, extension: string): string[] {
+  return readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(extension) && !name.split("/").some((part) => ["target", "tests", "tests.rs"].includes(part)))
+    .map((name) => join(folder, name))
+    .sort();
+}
+
+const modules = filesUnder(source, ".ts");
+
+/** Part of `src/` that a module belongs to: a folder, or a file that lies in none. */
+function partOf(file: string): string {
+  return relative(source, file).split("/")[0] ?? "";
+}
+
+function layerOf(file: string): number {
+  return layers.findIndex((parts) => parts.includes(partOf(file)));
+}
+
+function importsOf(file: string): string[] {
+  const text = readFileSync(file, "utf8");
+  return [...text.matchAll(/(?:from|import)\s*\(?\s*"(\.{1,2}\/[^"]+)"/g)].map(([, path]) =>
+    resolve(dirname(file), (path ?? "").replace(/\.js$/, ".ts")),
+  );
+}
+
+describe("imports", () => {
+  it("know the layer of every module", () => {
+    expect(modules.filter((file) => layerOf(file) === -1)).toEqual([]);
+  });
+
+  it("run one way: cli, loader, {plan, arena, transfer, probe, sample}, {checkpoint, native}, {errors, units, envs}", () => {
+    const against = modules.flatMap((file) =>
+      importsOf(file)
+        .filter((target) => layerOf(target) > layerOf(file))
+        .map((target) => `${relative(source, file)} imports ${relative(source, target)}`),
+    );
+    expect(against).toEqual([]);
+  });
+
+  it("make no cycle between modules", () => {
+    const state = new Map<string, "open" | "done">();
+    const cycles: string[] = [];
+    const visit = (file: string, path: readonly string[]): void => {
+      if (state.get(file) === "done") return;
+      if (state.get(file) === "open") {
+        cycles.push([...path.slice(path.indexOf(file)), file].map((module) => relative(source, module)).join(" > "));
+        return;
+      }
+      state.set(file, "open");
+      for (const target of importsOf(file)) visit(target, [...path, file]);
+      state.set(file, "done");
+    };
+    for (const file of modules) visit(file, []);
+    expect(cycles).toEqual([]);
+  });
+
+  it("find every module that they name", () => {
+    const known = new Set(modules);
+    expect(modules.flatMap((file) => importsOf(file).filter((target) => !known.has(target)))).toEqual([]);
+  });
+});
+
+describe("error codes", () => {
+  const table = Object.keys(errorCodes);
+  // The prefixes of the class table end with an underscore: they are no codes.
+  const codesIn = (text: string) => [...text.matchAll(/"(ERR_[A-Z0-9_]*[A-Z0-9])"/g)].map(([, code]) => code ?? "");
+  const sources = [...modules.filter((file) => !file.endsWith("/error-codes.ts")), ...filesUnder(join(root, "native"), ".rs")];
+  const used = new Map<string, string>();
+  for (const file of sources) for (const code of codesIn(readFileSync(file, "utf8"))) used.set(code, relative(root, file));
+
+  it("of TypeScript and Rust are all in the table", () => {
+    // Node's own codes are matched, never thrown.
+    const foreign = ["ERR_BUFFER_TOO_LARGE"];
+    expect([...used].filter(([code]) => !table.includes(code) && !foreign.includes(code))).toEqual([]);
+  });
+
+  it("of the table are all used", () => {
+    expect(table.filter((code) => !used.has(code))).toEqual([]);
+  });
+
+  it("of the table are all told in full", () => {
+    for (const [code, { cause, remedy }] of Object.entries(errorCodes)) {
+      expect(cause, code).toMatch(/\.$/);
+      expect(remedy, code).toMatch(/\.$/);
+    }
+  });
+});
+
+describe("the sources", () => {
+  it("write nothing to the standard streams, but for the command", () => {
+    const writers = modules.filter(
+      (file) => partOf(file) !== "cli" && /console\.|process\.(stdout|stderr)/.test(readFileSync(file, "utf8")),
+    );
+    expect(writers).toEqual([]);
+  });
+});
