@@ -54,7 +54,6 @@ export async function transferOutcome(transfer: Transfer, options: WaitOptions):
       onProgress?.({ bytes, totalBytes });
     } catch (thrown) {
       stop.reject(thrown);
-      for (const timer of timers) clearTimeout(timer);
     }
   };
 
