@@ -4,9 +4,12 @@ import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { isMain } from "./process.mjs";
 
 const project = "nixl-cu12";
 const version = "1.5.1";
+/** For the download of a hundred megabytes. */
+const patienceMs = 300_000;
 const folder = fileURLToPath(new URL(`../.cache/nixl/${version}/`, import.meta.url));
 
 /** Where the fetched library lies, or will lie. */
@@ -37,8 +40,8 @@ export function fetchNixl() {
 }
 
 function run(...args) {
-  const { status, stderr, error } = spawnSync("python3", args, { encoding: "utf8" });
+  const { status, stderr, error } = spawnSync("python3", args, { encoding: "utf8", timeout: patienceMs });
   if (status !== 0) throw new Error(`python3 ${args.slice(0, 2).join(" ")} failed: ${error?.message ?? stderr.trim()}`);
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) console.log(fetchNixl());
+if (isMain(import.meta.url)) console.log(fetchNixl());

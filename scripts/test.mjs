@@ -1,15 +1,17 @@
-// Builds, then runs every test: the Rust ones, the arena's under loom, the TypeScript ones. Ends with the sums, also written to
-// .cache/test-results.json. Under CI=true a skipped test counts as failed.
+// Builds, brings the real NIXL, then runs every test: the Rust ones, the arena's under loom, the TypeScript ones. Ends with the sums, also
+// written to .cache/test-results.json. Under CI=true a skipped test counts as failed.
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { build } from "./build.mjs";
-import { bin, isMain, main, root, run } from "./process.mjs";
+import { fetchNixl } from "./nixl.mjs";
+import { bin, isMain, main, root, run, Stop } from "./process.mjs";
 
 const native = join(root, "native");
 const cache = join(root, ".cache");
 
 export async function test() {
   await build();
+  bringNixl();
   const results = { rust: await cargo(), loom: await loom(), typescript: await vitest() };
   const sum = (key) => Object.values(results).reduce((total, counts) => total + counts[key], 0);
   const total = { passed: sum("passed"), failed: sum("failed"), skipped: sum("skipped") };
@@ -23,6 +25,17 @@ export async function test() {
 }
 
 const tell = ({ passed, failed, skipped }) => `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ""}`;
+
+/** Without it the tests that need it are skipped. */
+function bringNixl() {
+  try {
+    fetchNixl();
+  } catch (error) {
+    const problem = `NIXL cannot be had: ${error.message}`;
+    if (process.env.CI === "true") throw new Stop(problem, 69);
+    console.log(`${problem}\nThe tests that need it are skipped.`);
+  }
+}
 
 function cargo() {
   // mx-node has no tests of its own: outside of Node its calls have nothing to link to.

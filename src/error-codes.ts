@@ -306,7 +306,12 @@ export const errorCodes = {
   ERR_TRANSFER_OPEN: {
     exit: 74,
     cause: "A shard could not be opened when its bytes were to be read.",
-    remedy: "See the errno.",
+    remedy: "See the errno; at EMFILE raise `ulimit -n` or load less at a time.",
+  },
+  ERR_TRANSFER_NO_THREAD: {
+    exit: 69,
+    cause: "The system refused to start a native thread.",
+    remedy: "Raise the limit on processes (`ulimit -u`, the cgroup's pids.max).",
   },
   ERR_TRANSFER_READ: {
     exit: 74,

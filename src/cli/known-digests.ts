@@ -1,4 +1,4 @@
-import { readFile, readlink } from "node:fs/promises";
+import { readFile, readlink, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { errorOf } from "../errors.js";
 
@@ -21,7 +21,7 @@ export async function knownDigests(file: string): Promise<KnownDigest[]> {
   // Small files are stored under their Git object name instead, 40 digits.
   if (basename(dirname(target)) === "blobs" && /^[0-9a-f]{64}$/.test(blob)) known.push({ sha256: blob, source: "Hub cache" });
   const sums = join(dirname(file), "SHA256SUMS");
-  const text = await readFile(sums, "utf8").catch((cause: NodeJS.ErrnoException) => {
+  const text = await readSums(sums).catch((cause: NodeJS.ErrnoException) => {
     if (cause.code === "ENOENT" || cause.code === "ENOTDIR") return "";
     throw errorOf("ERR_CHECKPOINT_IO", `${sums} cannot be read: ${cause.message}`, {
       facts: { file: sums, errno: cause.code ?? "unknown" },
@@ -31,6 +31,13 @@ export async function knownDigests(file: string): Promise<KnownDigest[]> {
   const sha256 = parseSums(text, sums).get(basename(file));
   if (sha256 !== undefined) known.push({ sha256, source: "SHA256SUMS" });
   return known;
+}
+
+/** A named pipe is refused: reading it would wait for a writer. */
+async function readSums(path: string): Promise<string> {
+  const found = await stat(path);
+  if (!found.isFile() && !found.isDirectory()) throw Object.assign(new Error("it is no regular file"), { code: "EINVAL" });
+  return await readFile(path, "utf8");
 }
 
 /** File name to digest, of what `sha256sum` writes: text or binary mode, its escapes, and the BSD form of `--tag`. Paths may begin with `./`. */

@@ -47,8 +47,8 @@ export function integer(min: number, max: number): (text: string) => number {
 /** Seconds as a decimal number, in milliseconds. */
 function seconds(text: string): number {
   const value = /^\d+(\.\d+)?$/.test(text) ? Math.ceil(Number(text) * 1000) : Number.NaN;
-  if (!(value > 0 && value <= maxTimeoutMs))
-    throw new InvalidArgumentError(`It takes seconds, above 0 and up to ${Math.floor(maxTimeoutMs / 1000)}.`);
+  if (!(value >= 0 && value <= maxTimeoutMs))
+    throw new InvalidArgumentError(`It takes seconds as a decimal number from 0 (no deadline) to ${Math.floor(maxTimeoutMs / 1000)}.`);
   return value;
 }
 

@@ -20,8 +20,8 @@ export interface LoadReport {
   readonly bytesFromCache: number | null;
   /** Bytes that came from the disk; null likewise. */
   readonly bytesFromDisk: number | null;
-  /** `bytes` over the time of the transfer. */
-  readonly bytesPerSecond: number;
+  /** `bytes` over the time of the transfer; null where nothing was moved. */
+  readonly bytesPerSecond: number | null;
   readonly ranges: number;
   readonly chunks: number;
   /** Reads that were made. */
@@ -78,7 +78,7 @@ export function makeReport(parts: ReportParts): LoadReport {
     bytes: plan.totals.bytes,
     bytesFromCache: sum(shards.map((shard) => shard.bytesFromCache)),
     bytesFromDisk: sum(shards.map((shard) => shard.bytesFromDisk)),
-    bytesPerSecond: times.transferMs > 0 ? Math.round(plan.totals.bytes / (times.transferMs / 1000)) : 0,
+    bytesPerSecond: parts.driver === "map" || plan.totals.bytes === 0 ? null : Math.round(plan.totals.bytes / (times.transferMs / 1000)),
     ranges: plan.totals.ranges,
     chunks: plan.totals.chunks,
     reads: summary.reads,

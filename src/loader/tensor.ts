@@ -66,7 +66,11 @@ export class Tensor {
    * when the model is closed or a bounded stream goes on; until then it keeps the memory alive.
    * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE (4 GiB in Node 20), ERR_TENSOR_RELEASED
    */
-  bytes(offset = 0, length = this.byteLength - offset): Uint8Array<ArrayBuffer> {
+  bytes(offset = 0, length?: number): Uint8Array<ArrayBuffer> {
+    return this.#bytes(offset, length ?? this.byteLength - Number(offset));
+  }
+
+  #bytes(offset: number, length: number): Uint8Array<ArrayBuffer> {
     this.#assertLive();
     if (!Number.isSafeInteger(offset) || !Number.isSafeInteger(length) || offset < 0 || length < 0 || offset + length > this.byteLength) {
       throw errorOf(

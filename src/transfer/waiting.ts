@@ -53,7 +53,6 @@ export async function transferOutcome<Summary>(transfer: Transfer<Summary>, opti
       onProgress?.({ bytes, totalBytes });
     } catch (thrown) {
       stop.reject(thrown);
-      for (const timer of timers) clearTimeout(timer);
     }
   };
 

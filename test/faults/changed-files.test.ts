@@ -1,6 +1,6 @@
 import { appendFileSync, copyFileSync, renameSync, rmSync, truncateSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import { VmmArena } from "../../src/arena/arena.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import { openCheckpoint } from "../../src/checkpoint/open.js";
@@ -16,6 +16,7 @@ import {
   writeCheckpoint,
   writeShards,
 } from "../support/loading.js";
+import { nixlLibrary, nixlMissing } from "../support/nixl.js";
 
 const MIB = 2 ** 20;
 const tensors = { a: { dtype: "U8", shape: [4 * MIB] } } as const;
@@ -82,9 +83,15 @@ describe.each(copyingDrivers)("while the driver %s reads it", (driver) => {
   });
 });
 
-describe.each(driverNames.filter((driver) => driver !== "io_uring" || ioUringRefusal() === ""))(
+const impossible: Partial<Record<DriverName, boolean>> = { io_uring: ioUringRefusal() !== "", nixl: nixlMissing !== undefined };
+
+describe.each(driverNames.filter((driver) => impossible[driver] !== true))(
   "between its header and its bytes, by the driver %s",
   (driver: DriverName) => {
+    beforeEach(() => {
+      vi.stubEnv("MX_NIXL_LIBRARY", nixlLibrary);
+    });
+
     it.each(changes)("a file is $title", async ({ title, apply, message }) => {
       const file = writeCheckpoint(tensors);
       const checkpoint = await openCheckpoint(file);

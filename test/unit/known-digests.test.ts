@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -63,5 +64,14 @@ describe("knownDigests", () => {
     const folder = temporaryFolder();
     mkdirSync(join(folder, "SHA256SUMS"));
     await expect(knownDigests(join(folder, "x"))).rejects.toMatchObject({ code: "ERR_CHECKPOINT_IO", errno: "EISDIR" });
+  });
+
+  it("refuses a SHA256SUMS that would never end", async () => {
+    const folder = temporaryFolder();
+    execFileSync("mkfifo", [join(folder, "SHA256SUMS")]);
+    await expect(knownDigests(join(folder, "x"))).rejects.toMatchObject({
+      code: "ERR_CHECKPOINT_IO",
+      message: expect.stringContaining("no regular file"),
+    });
   });
 });

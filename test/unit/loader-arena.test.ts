@@ -1,9 +1,12 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { VmmArena } from "../../src/arena/arena.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
+import { errorOf } from "../../src/errors.js";
 import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
+import { streamCheckpoint } from "../../src/loader/stream-checkpoint.js";
+import { driverOf } from "../../src/transfer/drivers.js";
 import { HostMemoryBackend } from "../support/host-memory-backend.js";
-import { copyingDrivers, errorFrom, planFaults, writeCheckpoint } from "../support/loading.js";
+import { copyingDrivers, errorFrom, failureOf, planFaults, writeCheckpoint } from "../support/loading.js";
 import { pattern } from "../support/safetensors.js";
 
 const MIB = 2 ** 20;
@@ -59,6 +62,24 @@ describe("an arena of the caller", () => {
     expect(error).toMatchObject({ code: "ERR_TRANSFER_READ", errno: "EIO" });
     await error.settled;
     expect(arena).toMatchObject({ closed: false, liveAllocationCount: 0, mappedBytes: 0 });
+  });
+});
+
+describe("a driver that refuses at once", () => {
+  it("leaves no allocation in the caller's arena, and closes the load's own", async () => {
+    const refusal = errorOf("ERR_TRANSFER_IO_URING_REFUSED", "refused");
+    vi.spyOn(driverOf("io_uring"), "submit").mockImplementation(() => {
+      throw refusal;
+    });
+    using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
+    const path = writeCheckpoint(tensors);
+    expect(await failureOf(loadCheckpoint(path, { arena, driver: "io_uring" }))).toBe(refusal);
+    expect(arena).toMatchObject({ closed: false, liveAllocationCount: 0 });
+    expect(await failureOf(streamCheckpoint(path, { arena, driver: "io_uring" }).next())).toBe(refusal);
+    expect(arena.liveAllocationCount).toBe(0);
+    const close = vi.spyOn(VmmArena.prototype, "close");
+    expect(await failureOf(loadCheckpoint(path, { driver: "io_uring" }))).toBe(refusal);
+    expect(close).toHaveBeenCalledOnce();
   });
 });
 

@@ -111,7 +111,7 @@ describe("the report of a load", () => {
       allocationBytes: 0,
       shards: [],
     });
-    expect(report).toMatchObject({ bytesPerSecond: 0, hugePageBytes: 0, bytesFromCache: 0, bytesFromDisk: 0 });
+    expect(report).toMatchObject({ bytesPerSecond: null, hugePageBytes: 0, bytesFromCache: 0, bytesFromDisk: 0 });
   });
 
   it("tells shards apart, and leaves out those of which nothing was asked", async () => {

@@ -24,8 +24,8 @@ where
     });
     if let Err(error) = started {
         // The promise must be settled: an open one keeps the event loop alive.
-        unstarted
-            .reject(thrown(Error::new("ERR_INTERNAL", "a background thread could not be started").caused_by("pthread_create", &error)));
+        let message = "no native thread could be started: raise the limit on processes (ulimit -u, the cgroup's pids.max)";
+        unstarted.reject(thrown(Error::new("ERR_TRANSFER_NO_THREAD", message).caused_by("pthread_create", &error)));
     }
     Ok(promise)
 }

@@ -81,7 +81,12 @@ export function showReport(report: LoadReport, output: Output): void {
   output.pairs([
     ["loaded", `${report.tensors} tensor(s), ${report.bytes} bytes (${formatBytes(report.bytes)})`],
     ["driver", `${report.driver.asked}: ${report.driver.used.join(" and ") || "nothing to read"}`],
-    ["speed", `${formatRate(report.bytesPerSecond)} with ${report.threads} thread(s), ${report.chunks} chunk(s)`],
+    [
+      "speed",
+      report.bytesPerSecond === null
+        ? "nothing was moved"
+        : `${formatRate(report.bytesPerSecond)} with ${report.threads} thread(s), ${report.chunks} chunk(s)`,
+    ],
     ["time", formatDuration(times.totalMs)],
     [
       "  of which",

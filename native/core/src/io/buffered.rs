@@ -11,7 +11,7 @@ use super::residency::{self, Residency};
 use super::shared::{Hint, Shared, Work};
 use super::sys;
 use super::transfer::Driver;
-use crate::error::{Error, Result, errno_name};
+use crate::error::{Error, Fact, Result, errno_name};
 
 /// Runs shorter than this are read buffered even where they are not cached: a direct read would cost more than it saves.
 const MIN_DIRECT_BYTES: u64 = 128 << 10;
@@ -22,7 +22,10 @@ pub fn run(shared: &Arc<Shared>) {
     loop {
         let outcome = match shared.next_buffered() {
             Work::Exit => return,
-            Work::Scout(file) => scout(shared, file),
+            Work::Scout(file) => match scout(shared, file) {
+                Err(error) if lacks_descriptors(&error) && shared.put_back(file) => Ok(()),
+                outcome => outcome,
+            },
             Work::Buffered(block, Hint::Probe) => probe(shared, &block, &mut vectors),
             Work::Buffered(block, hint) => read_block(shared, &block, hint, &mut vectors),
         };
@@ -30,6 +33,11 @@ pub fn run(shared: &Arc<Shared>) {
             shared.report(Err(error));
         }
     }
+}
+
+fn lacks_descriptors(error: &Error) -> bool {
+    let none_left = [Fact::from("EMFILE"), Fact::from("ENFILE")];
+    error.facts.iter().any(|(name, value)| *name == "errno" && none_left.contains(value))
 }
 
 /// Opens a file and cuts its runs into blocks for the two lanes.
@@ -80,6 +88,11 @@ fn direct_usable(shared: &Shared, state: &FileState, open: &OpenFile) -> Result<
         return Ok(false);
     }
     let errno = match open.direct(&state.spec) {
+        Err(errno @ (libc::EMFILE | libc::ENFILE)) => {
+            let path = state.spec.path.to_string_lossy().into_owned();
+            let cause = std::io::Error::from_raw_os_error(errno);
+            return Err(Error::new("ERR_TRANSFER_OPEN", format!("cannot open {path}")).with("file", path).caused_by("open", &cause));
+        }
         Ok(_) => return Ok(true),
         Err(errno) => errno,
     };

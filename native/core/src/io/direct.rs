@@ -18,7 +18,11 @@ const DIRECT_THREADS: usize = 8;
 /// Starts the lane: one thread with a ring, or several threads with plain reads where there is no io_uring.
 pub fn start_lane(shared: &Arc<Shared>) {
     match uring::new_ring(shared.settings.queue_depth) {
-        Ok(ring) => super::transfer::spawn(shared, "mx-ring", move |shared| uring::run(shared, ring)),
+        Ok(ring) => {
+            if let Err(error) = super::transfer::spawn(shared, "mx-ring", move |shared| uring::run(shared, ring)) {
+                shared.report(Err(error));
+            }
+        }
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(libc::ENOSYS);
             if shared.settings.driver == Driver::IoUring {
@@ -26,9 +30,7 @@ pub fn start_lane(shared: &Arc<Shared>) {
                 return;
             }
             shared.direct_by_threads.store(true, Ordering::Relaxed);
-            for _ in 0..DIRECT_THREADS {
-                super::transfer::spawn(shared, "mx-direct", move |shared| run_thread(shared, errno));
-            }
+            super::transfer::spawn_all(shared, "mx-direct", DIRECT_THREADS, move |shared| run_thread(shared, errno));
         }
     }
 }

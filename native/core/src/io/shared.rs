@@ -13,6 +13,10 @@ use crate::error::{Error, Result};
 /// Files open at one time; two descriptors each at the most. Keeps a transfer of any number of shards within small descriptor limits.
 pub const MAX_OPEN_FILES: usize = 24;
 
+/// How often, and after which pause, a file is tried again that cannot be opened for want of descriptors: other loads may have them.
+const STARVED_ATTEMPTS: u32 = 500;
+const STARVED_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// What is known of a buffered block before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
@@ -32,7 +36,13 @@ pub struct Queues {
     pub direct: VecDeque<Block>,
     /// Next file that nobody has cut yet.
     pub next_file: usize,
+    /// Files put back because there was no descriptor for them.
+    pub put_back: Vec<usize>,
     pub open_files: usize,
+    /// Files to have open at one time from now on, once descriptors ran out; 0 for no such experience.
+    pub open_files_limit: usize,
+    /// Times that a file could not be opened although this transfer had no other open.
+    pub starved: u32,
     /// Scouts at work.
     pub scouting: usize,
     /// Direct blocks taken and not yet done; they can come back to the buffered queue.
@@ -164,15 +174,17 @@ impl Shared {
                 }
                 return Work::Buffered(block, hint);
             }
-            if queues.next_file < self.files_end {
-                if queues.open_files < MAX_OPEN_FILES {
-                    let file = queues.next_file;
-                    queues.next_file += 1;
-                    if self.runs_of_file[file].is_empty() {
-                        if queues.next_file == self.files.len() {
-                            // Whoever waits for direct blocks may now know that there will be none.
-                            self.wake.notify_all();
+            if queues.next_file < self.files_end || !queues.put_back.is_empty() {
+                let limit = if queues.open_files_limit == 0 { MAX_OPEN_FILES } else { queues.open_files_limit };
+                if queues.open_files < limit {
+                    let file = match queues.put_back.pop() {
+                        Some(file) => file,
+                        None => {
+                            queues.next_file += 1;
+                            queues.next_file - 1
                         }
+                    };
+                    if self.runs_of_file[file].is_empty() {
                         continue;
                     }
                     queues.open_files += 1;
@@ -194,7 +206,7 @@ impl Shared {
     /// True when the direct queue can get no more work.
     fn no_direct_can_come(&self, queues: &Queues) -> bool {
         let probes = queues.probing > 0 || queues.buffered.iter().any(|(_, hint)| *hint == Hint::Probe);
-        queues.next_file >= self.files_end && queues.scouting == 0 && !probes
+        queues.next_file >= self.files_end && queues.put_back.is_empty() && queues.scouting == 0 && !probes
     }
 
     /// Next direct block. `wait`: sleep until there is one or none can come any more; None then.
@@ -229,6 +241,26 @@ impl Shared {
             super::direct::start_lane(self);
         }
         self.wake.notify_all();
+    }
+
+    /// Puts a file back that no descriptor could be had for: with fewer files open at a time there will be one. False once that was tried long
+    /// enough while this transfer had no file open at all.
+    pub fn put_back(&self, file: usize) -> bool {
+        self.files[file].close();
+        let mut queues = self.lock();
+        queues.scouting -= 1;
+        queues.open_files -= 1;
+        let alone = queues.open_files == 0;
+        queues.starved += u32::from(alone);
+        let go_on = queues.starved < STARVED_ATTEMPTS;
+        queues.open_files_limit = queues.open_files.max(1);
+        queues.put_back.push(file);
+        drop(queues);
+        self.wake.notify_all();
+        if alone && go_on {
+            std::thread::sleep(STARVED_PAUSE);
+        }
+        go_on
     }
 
     /// Gives direct blocks to the buffered lane: direct I/O turned out not to work for them.

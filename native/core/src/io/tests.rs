@@ -362,3 +362,19 @@ fn files_without_anything_to_read_keep_no_thread_waiting() {
         }
     }
 }
+
+#[test]
+fn a_named_pipe_in_the_place_of_a_file_is_refused_and_never_waited_for() {
+    for driver in drivers() {
+        let given = Given::new("pipe", &[MIB]);
+        let path = &given.files[0].0;
+        let specs = given.specs();
+        std::fs::remove_file(path).expect("remove");
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("path");
+        // SAFETY: the name is a C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let error = given.start(driver, &given.whole(1000), vec![], specs).expect("start").error();
+        assert_eq!(error.code, "ERR_TRANSFER_FILE_CHANGED", "{error}");
+        std::fs::remove_file(path).expect("remove");
+    }
+}

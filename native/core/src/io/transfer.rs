@@ -95,9 +95,7 @@ impl Transfer {
         }));
         // This guard counts as a thread, so that the last of the others cannot finish before all have started.
         let starting = Running::new(&shared);
-        for _ in 0..threads.min(shared.blocks_at_most()) {
-            spawn(&shared, "mx-read", buffered::run);
-        }
+        spawn_all(&shared, "mx-read", threads.min(shared.blocks_at_most()), buffered::run);
         drop(starting);
         Ok(Transfer { shared })
     }
@@ -145,8 +143,8 @@ impl Drop for Running {
     }
 }
 
-/// Starts a thread of a transfer; what panics in it is reported as ERR_INTERNAL, never lost.
-pub fn spawn(shared: &Arc<Shared>, name: &str, body: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+/// Starts a thread of a transfer; what panics in it is reported as ERR_INTERNAL, never lost. A refusal by the system is the result.
+pub fn spawn(shared: &Arc<Shared>, name: &str, body: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<()> {
     let running = Running::new(shared);
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&running.0))).is_err() {
@@ -155,8 +153,21 @@ pub fn spawn(shared: &Arc<Shared>, name: &str, body: impl FnOnce(&Arc<Shared>) +
             std::mem::forget(running);
         }
     });
-    if let Err(error) = started {
-        shared.report(Err(Error::new("ERR_INTERNAL", "a reading thread could not be started").caused_by("pthread_create", &error)));
+    started.map(|_| ()).map_err(|error| {
+        let message = "no reading thread could be started: raise the limit on processes (ulimit -u, the cgroup's pids.max)";
+        Error::new("ERR_TRANSFER_NO_THREAD", message).caused_by("pthread_create", &error)
+    })
+}
+
+/// Starts up to `count` threads alike. A system that refuses some gets by with fewer; that none could be started is reported.
+pub fn spawn_all(shared: &Arc<Shared>, name: &str, count: usize, body: impl Fn(&Arc<Shared>) + Copy + Send + 'static) {
+    for started in 0..count {
+        if let Err(error) = spawn(shared, name, body) {
+            if started == 0 {
+                shared.report(Err(error));
+            }
+            return;
+        }
     }
 }
 
