@@ -8,6 +8,7 @@ touched; ``buffer`` is a torch tensor or a numpy array. The job comes as JSON in
 import json
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -67,8 +68,20 @@ def compare(files: list[str], loaded: list) -> int:
     return total
 
 
+def first_call(load) -> None:
+    """Loads a file with one small tensor: what a library sets up at its first call belongs to the imports, as with every system here."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/first.safetensors"
+        header = json.dumps({"t": {"dtype": "F32", "shape": [1024], "data_offsets": [0, 4096]}}).encode()
+        header += b" " * (-len(header) % 8)
+        with open(path, "wb") as f:
+            f.write(len(header).to_bytes(8, "little") + header + bytes(4096))
+        load([path])
+
+
 def run(load) -> None:
     task = job()
+    first_call(load)
     state = prepare(task)
     start = time.perf_counter()
     loaded = load(task["files"])

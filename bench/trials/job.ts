@@ -1,5 +1,7 @@
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 
 /** What a trial process is told, as JSON in its first argument. */
 export interface TrialJob {
@@ -30,4 +32,22 @@ export function peakBytes(): number {
 /** Ends a trial: its figures, all numbers, as the last line of stdout. */
 export function printFigures(figures: Readonly<Record<string, number>>): void {
   process.stdout.write(`${JSON.stringify(figures)}\n`);
+}
+
+/**
+ * Loads a file with one small tensor: V8 compiles functions at their first call, where Python compiles them with the import. Every system here does
+ * the same before its trial.
+ */
+export async function firstCall(load: (path: string) => Promise<void>): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "mx-first-"));
+  try {
+    const header = Buffer.from(JSON.stringify({ t: { dtype: "F32", shape: [1024], data_offsets: [0, 4096] } }).padEnd(64));
+    const length = Buffer.alloc(8);
+    length.writeBigUInt64LE(BigInt(header.length));
+    const path = join(folder, "first.safetensors");
+    writeFileSync(path, Buffer.concat([length, header, Buffer.alloc(4096)]));
+    await load(path);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 }

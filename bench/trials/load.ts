@@ -1,17 +1,19 @@
 /** One load: from the call to the last byte in place; then, apart, the objects of all tensors, a touch of every page, and the comparison. */
 import { importBuilt } from "../paths.js";
 import { compareWithFiles } from "./compare.js";
-import { peakBytes, prepareMachine, printFigures, readJob } from "./job.js";
+import { firstCall, peakBytes, prepareMachine, printFigures, readJob } from "./job.js";
 
 const job = readJob();
 const { loadCheckpoint } = await importBuilt<typeof import("../../src/index.js")>("index.js");
 // The addon is loaded at its first use; like a peer's shared library it belongs to the imports.
 (await importBuilt<typeof import("../../src/native/load.js")>("native/load.js")).addon();
+const { driver, touch } = job.settings;
+const options = driver === undefined ? {} : { driver };
+await firstCall(async (path) => (await loadCheckpoint(path, options)).close());
 prepareMachine(job);
 
-const { driver, touch } = job.settings;
 const start = performance.now();
-const model = await loadCheckpoint(job.path, driver === undefined ? {} : { driver });
+const model = await loadCheckpoint(job.path, options);
 const loaded = performance.now();
 const peak = peakBytes();
 

@@ -1,5 +1,5 @@
 import type { Dirent } from "node:fs";
-import { readdir, readlink, stat } from "node:fs/promises";
+import { readdir, readlink } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { errorOf } from "../errors.js";
@@ -26,13 +26,14 @@ export interface Resolved {
  */
 export async function resolveCheckpoint(given: string | URL, weights: string | undefined): Promise<Resolved> {
   const path = localPath(given);
-  let isFolder: boolean;
+  let entries: Dirent[] | undefined;
   try {
-    isFolder = (await stat(path)).isDirectory();
+    // One question instead of two: whether it is a folder, and what is in it.
+    entries = await readdir(path, { withFileTypes: true });
   } catch (cause) {
-    throw fsError(path, "stat", cause, await missingHint(path, given));
+    if ((cause as NodeJS.ErrnoException).code !== "ENOTDIR") throw fsError(path, "readdir", cause, await missingHint(path, given));
   }
-  if (isFolder) return resolveFolder(path, weights);
+  if (entries !== undefined) return resolveFolder(path, entries, weights);
   if (weights !== undefined) {
     throw errorOf("ERR_OPTION_CONFLICT", `weights ${JSON.stringify(weights)} picks among the files of a folder, but ${path} is a file`, {
       facts: { option: "weights", file: path },
@@ -75,13 +76,13 @@ async function missingHint(path: string, given: string | URL): Promise<string> {
   return looksLikeRepository ? "; a name of the Hugging Face Hub must be downloaded first" : "";
 }
 
-async function resolveFolder(path: string, weights: string | undefined): Promise<Resolved> {
+function resolveFolder(path: string, entries: readonly Dirent[], weights: string | undefined): Resolved {
   if (weights !== undefined && (typeof weights !== "string" || weights === "" || weights.includes("/"))) {
     throw errorOf("ERR_OPTION_INVALID", `weights ${JSON.stringify(weights)}: a file name or stem within the folder is wanted`, {
       facts: { option: "weights" },
     });
   }
-  const { names, folders } = await listFolder(path);
+  const { names, folders } = listed(entries);
   const choices = weightChoices(names);
   const candidates = weights === undefined ? defaultChoices(choices) : pickedChoices(choices, weights);
   const [choice, other] = candidates;
@@ -99,15 +100,10 @@ async function resolveFolder(path: string, weights: string | undefined): Promise
 }
 
 /** Names in a folder. A sub-folder that takes the name of a standard file counts as one, which is then an error when it is opened. */
-async function listFolder(path: string): Promise<{ readonly names: string[]; readonly folders: string[] }> {
-  try {
-    const entries = await readdir(path, { withFileTypes: true });
-    const below = (entry: Dirent) => entry.isDirectory() && !/^model\.safetensors(\.index\.json)?$/.test(entry.name);
-    const folders = entries.filter(below);
-    return { names: entries.filter((entry) => !below(entry)).map(({ name }) => name), folders: folders.map(({ name }) => name) };
-  } catch (cause) {
-    throw fsError(path, "readdir", cause);
-  }
+function listed(entries: readonly Dirent[]): { readonly names: string[]; readonly folders: string[] } {
+  const below = (entry: Dirent) => entry.isDirectory() && !/^model\.safetensors(\.index\.json)?$/.test(entry.name);
+  const folders = entries.filter(below);
+  return { names: entries.filter((entry) => !below(entry)).map(({ name }) => name), folders: folders.map(({ name }) => name) };
 }
 
 function nothingThere(path: string, names: readonly string[], folders: readonly string[]) {

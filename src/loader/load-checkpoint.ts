@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { publish } from "../events.js";
 import { planColumns } from "../plan/load-plan.js";
@@ -32,8 +33,11 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
 
   const checkpoint = await openBefore(source, options, deadline, timeoutMs);
   const opened = performance.now();
+  await turn(checkpoint);
   const plan = planLoad(checkpoint, settings.plan);
   assertFits(plan);
+  await turn(checkpoint);
+  signal?.throwIfAborted();
   const planned = performance.now();
 
   const { allocationBytes } = plan.totals;
@@ -59,6 +63,7 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
   const waiting = { signal, deadline, timeoutMs, totalBytes: plan.totals.bytes, onProgress: settings.onProgress };
   const summary = await awaitTransfer(transfer, waiting, () => memory.release());
   const transferred = performance.now();
+  await turn(checkpoint);
 
   for (const [row, reason] of summary.fallback.entries()) {
     if (reason !== "") publish({ event: "load.fallback", file: checkpoint.shards[row]?.file, driver: settings.driver, reason });
@@ -80,4 +85,12 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
   });
   const { threads, closeTimeoutMs } = settings;
   return new LoadedModel({ checkpoint, plan, report, memory, threads, closeTimeoutMs });
+}
+
+/** Checkpoints of more tensors than this are planned in a turn of the event loop of its own. */
+const manyTensors = 10_000;
+
+/** Lets the event loop turn between two phases that are long for a checkpoint of very many tensors, so that they do not add up. */
+async function turn(checkpoint: Checkpoint): Promise<void> {
+  if (checkpoint.tensorCount > manyTensors) await setImmediate();
 }
