@@ -8,6 +8,7 @@ export const options = {
   json: () => new Option("--json", "print one JSON document; errors too, on stderr"),
   weights: () => new Option("--weights <name>", "which weights to take from a folder that holds several: a family or a file name"),
   driver: () => choice("--driver <name>", "how the bytes move", driverNames),
+  plugin: () => new Option("--plugin <name>", "NIXL's plugin that reads, with --driver nixl (default: POSIX)"),
   include: () =>
     new Option("--include <pattern>", "only tensors of this name or glob (* ? [..] {a,b}); may be given several times").argParser(collect),
   exclude: () => new Option("--exclude <pattern>", "no tensors of this name or glob; may be given several times").argParser(collect),
@@ -60,6 +61,7 @@ function collect(text: string, before: readonly string[] | undefined): string[] 
 export interface GivenOptions {
   readonly weights?: string;
   readonly driver?: DriverName;
+  readonly plugin?: string;
   readonly include?: string[];
   readonly exclude?: string[];
   readonly placement?: Placement;

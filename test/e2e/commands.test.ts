@@ -1,9 +1,10 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { temporaryFolder } from "../support/folders.js";
 import { ioUringRefusal } from "../support/loading.js";
+import { nixlLibrary, nixlMissing } from "../support/nixl.js";
 import { runMx } from "../support/run-node.js";
 import { buildSafetensors, pattern, writeIndex } from "../support/safetensors.js";
 
@@ -111,7 +112,9 @@ describe("mx plan", () => {
 });
 
 describe("mx load", () => {
-  it.for(["auto", "pread", "io_uring", "map"])("loads and hashes with the driver %s", async (driver, context) => {
+  it.for(["auto", "pread", "io_uring", "map", "nixl"])("loads and hashes with the driver %s", async (driver, context) => {
+    if (driver === "nixl") context.skip(nixlMissing !== undefined, nixlMissing);
+    vi.stubEnv("MX_NIXL_LIBRARY", nixlLibrary);
     if (driver === "io_uring") context.skip(ioUringRefusal() !== "", `io_uring is refused here: ${ioUringRefusal()}`);
     const loaded = await mxJson("load", twoShards(), "--digest", "--driver", driver);
     const found = loaded.tensors.map(({ name, dtype, shape, byteLength, sha256 }: Record<string, unknown>) => ({
@@ -203,6 +206,15 @@ describe("mx probe", () => {
     expect(await mxJson("probe")).toBeTypeOf("object");
     const text = await mx("probe", temporaryFolder());
     expect(text).toContain("io_uring");
+  });
+
+  it("tells with --gds what reads straight to a GPU need", async () => {
+    vi.stubEnv("MX_NIXL_LIBRARY", "/nowhere/libnixl_capi.so");
+    const { findings } = await mxJson("probe", "--gds");
+    const plain = (await mxJson("probe")).findings;
+    const added = findings.slice(plain.length).map(({ name }: { name: string }) => name);
+    expect(added.slice(0, 3)).toEqual(["nixl", "cuda", "nvidia_fs"]);
+    expect(findings[plain.length]).toMatchObject({ found: false, remedy: expect.stringContaining("pip install nixl-cu12") });
   });
 });
 

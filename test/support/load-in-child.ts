@@ -4,7 +4,10 @@ import { type RunOptions, runNode } from "./run-node.js";
 
 const script = `
   import { loadCheckpoint } from "modelexpress-client";
+  import { execFileSync } from "node:child_process";
   const [path, options] = process.argv.slice(2);
+  const { MX_TEST_DESCRIPTORS: descriptors } = process.env;
+  if (descriptors !== undefined) execFileSync("prlimit", ["--pid", String(process.pid), "--nofile=" + descriptors]);
   const begun = performance.now();
   let told;
   try {
@@ -25,7 +28,10 @@ export interface ChildOutcome {
   readonly ms?: number;
 }
 
-/** Loads in a process of its own, under faults and limits, with options that JSON can hold. The process must end by itself, with code 0. */
+/**
+ * Loads in a process of its own, under faults and limits, with options that JSON can hold. The process must end by itself, with code 0.
+ * MX_TEST_DESCRIPTORS limits its descriptors once its modules are loaded, which Node opens many of at a time.
+ */
 export async function loadInChild(path: string, options: LoadOptions, run: RunOptions = {}): Promise<ChildOutcome> {
   const { code, signal, stdout, stderr } = await runNode(script, { ...run, args: [path, JSON.stringify(options)] });
   if (code !== 0 || stderr !== "") throw new Error(`the child ended with ${code ?? signal}: ${stderr}`);

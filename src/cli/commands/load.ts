@@ -20,6 +20,7 @@ Drivers:
   pread     buffered reads by several threads
   io_uring  O_DIRECT with a deep queue; an error where that is refused
   map       the file is mapped, nothing is copied; a file that is cut afterwards kills the process
+  nixl      a plugin of NVIDIA's NIXL reads, into host memory; NIXL must be installed (see mx probe --gds)
 
 With --digest the SHA-256 of every tensor, hashed as it lies in memory, is shown like sha256sum shows it.
 With --json: { "tensors": [{ name, dtype, shape, byteLength, address, sha256 }], "report": { ... } }, sha256 with --digest only.
@@ -35,6 +36,7 @@ export function addLoad(program: Command, context: Context): void {
     .description("Load a checkpoint into memory and show how that went.")
     .argument("<path>", "checkpoint")
     .addOption(options.driver())
+    .addOption(options.plugin())
     .addOption(options.include())
     .addOption(options.exclude())
     .addOption(options.placement())

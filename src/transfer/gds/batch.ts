@@ -55,7 +55,7 @@ export class DeviceBuffer {
   async copyToHost(): Promise<Uint8Array> {
     const memory = this.#batch.memory;
     if (memory === undefined || this.byteLength === 0 || memory.arena.memory === "host") return this.bytes().slice();
-    return awaitNative(() => memory.arena.native.copyToHost(this.address, this.byteLength));
+    return this.#batch.whileOpen(awaitNative(() => memory.arena.native.copyToHost(this.address, this.byteLength)));
   }
 }
 
@@ -64,6 +64,7 @@ export class GdsBatch {
   readonly buffers: readonly DeviceBuffer[];
   readonly report: GdsReport;
   readonly #memory: BatchMemory | undefined;
+  readonly #copies = new Set<Promise<unknown>>();
   #closed = false;
 
   /**
@@ -91,11 +92,20 @@ export class GdsBatch {
     return this.#memory;
   }
 
+  /** @internal Keeps the batch open until the copy of a buffer has ended. */
+  whileOpen<T>(copy: Promise<T>): Promise<T> {
+    this.#copies.add(copy);
+    const forget = () => this.#copies.delete(copy);
+    copy.then(forget, forget);
+    return copy;
+  }
+
   /**
-   * Gives the memory back, in the arena of `into` by its `free`. Closing again does nothing.
+   * Waits for copies to the host in flight, then gives the memory back, in the arena of `into` by its `free`. Closing again does nothing.
    * @throws ERR_ARENA_BUSY while something else, such as a registration, holds it; the batch then stays open
    */
   async close(): Promise<void> {
+    while (this.#copies.size > 0) await Promise.allSettled(this.#copies);
     if (this.#closed) return;
     if (this.#memory !== undefined) releaseMemory(this.#memory);
     this.#closed = true;

@@ -128,22 +128,7 @@ impl FileState {
     }
 
     fn compare(&self, found: &Identity, when: &str) -> Result<()> {
-        let planned = &self.spec.identity;
-        if found == planned {
-            return Ok(());
-        }
-        let path = self.spec.path.to_string_lossy().into_owned();
-        let what = if (found.dev, found.ino) != (planned.dev, planned.ino) {
-            "was replaced by another file".to_owned()
-        } else if found.size != planned.size {
-            format!("changed its size from {} to {} bytes", planned.size, found.size)
-        } else {
-            "was written".to_owned()
-        };
-        Err(Error::new("ERR_TRANSFER_FILE_CHANGED", format!("{path} {what} {when}; load again once nobody writes it"))
-            .with("file", path)
-            .with("expectedBytes", planned.size)
-            .with("actualBytes", found.size))
+        require_same(&self.spec.identity, found, &self.spec.path.to_string_lossy(), when)
     }
 
     /// Notes why this file does not go the way `auto` prefers; the first reason stays.
@@ -179,4 +164,22 @@ impl FileState {
         .with("expectedBytes", self.spec.identity.size)
         .with("actualBytes", now)
     }
+}
+
+/// A file is the one, in the state, that was expected; `when` completes the sentence that tells otherwise. ERR_TRANSFER_FILE_CHANGED
+pub fn require_same(expected: &Identity, found: &Identity, path: &str, when: &str) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    let what = if (found.dev, found.ino) != (expected.dev, expected.ino) {
+        "was replaced by another file".to_owned()
+    } else if found.size != expected.size {
+        format!("changed its size from {} to {} bytes", expected.size, found.size)
+    } else {
+        "was written".to_owned()
+    };
+    Err(Error::new("ERR_TRANSFER_FILE_CHANGED", format!("{path} {what} {when}; load again once nobody writes it"))
+        .with("file", path)
+        .with("expectedBytes", expected.size)
+        .with("actualBytes", found.size))
 }

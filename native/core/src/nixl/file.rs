@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::io::file::require_same;
 use crate::io::sys::{self, Identity};
 
 pub struct HeldFile {
@@ -66,15 +67,7 @@ impl HeldFile {
     }
 
     fn compare(&self, expected: &Identity, when: &str) -> Result<()> {
-        let now = identity(self.fd.as_fd(), &self.name)?;
-        if now == *expected {
-            return Ok(());
-        }
-        let message = format!(
-            "{} changed {when} (it had {} bytes, now it has {}); load again once nobody writes it",
-            self.name, expected.size, now.size
-        );
-        Err(Error::new("ERR_TRANSFER_FILE_CHANGED", message).with("file", self.name.as_str()))
+        require_same(expected, &identity(self.fd.as_fd(), &self.name)?, &self.name, when)
     }
 }
 
