@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Blocks in place are cut where memory crosses a huge page, so that no two threads fault the same one.
+/// Buffered blocks are cut where memory crosses a huge page, so that no two threads fault the same one.
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Most memory areas that one vectored read may have (IOV_MAX of Linux).
 const MAX_VECTORS: usize = 1024;
@@ -143,19 +143,15 @@ impl Layout {
     }
 
     fn direct_stop(&self, run: &Range<usize>, position: u64, end: u64, max_bytes: u64, align: DirectAlign) -> u64 {
-        let limit = end.min(position + max_bytes);
+        // Bounds at multiples of the block size: whatever lies below the file system likes reads that start where its own blocks do.
+        let limit = end.min((position + 1).next_multiple_of(max_bytes));
         let segments = &self.segments[run.clone()];
         let at = segments.partition_point(|segment| segment.end() <= position);
         let segment = &segments[at];
-        let address = segment.address_at(position) as u64;
-        if align.allows(address) {
+        if align.allows(segment.address_at(position) as u64) {
             let last = segment.end() - segment.end() % align.offset;
             if last > position {
-                let stop = limit.min(last);
-                let past = segment.address_at(stop) as u64 % HUGE_PAGE_BYTES;
-                let cut = stop - past.min(stop - position);
-                // A cut at a huge page is only legal when it is one at the device's alignment too.
-                return if stop < last && cut > position && cut.is_multiple_of(align.offset) { cut } else { stop };
+                return limit.min(last);
             }
         }
         // Through a bounce buffer, but no further than where a long segment can be read in place again.
@@ -192,10 +188,11 @@ pub struct DirectAlign {
 }
 
 impl DirectAlign {
-    /// From statx; 4096 where the kernel does not say, which every block device of today accepts.
+    /// From statx; 4096 where the kernel does not say, which every block device of today accepts. Offsets are kept at multiples of 4096 also where less
+    /// is legal: reads that start within a block of the file system or the drive are slower by half.
     pub fn new(offset: u32, memory: u32) -> Self {
         let known = |value: u32| if value == 0 || !value.is_power_of_two() { 4096 } else { u64::from(value) };
-        DirectAlign { offset: known(offset), memory: known(memory) }
+        DirectAlign { offset: known(offset).max(4096), memory: known(memory) }
     }
 
     fn allows(&self, address: u64) -> bool {
