@@ -76,6 +76,7 @@ pub struct DirectRead {
     position: u64,
     short: Option<u64>,
     stall: Option<std::time::Duration>,
+    patience: buffered::Patience,
 }
 
 impl DirectRead {
@@ -99,7 +100,16 @@ impl DirectRead {
             }),
         };
         let target = in_place.unwrap_or_else(|| bounce.as_ref().map_or(0, Bounce::address));
-        Some(DirectRead { position: block.offset, block, file, bounce, target, short: None, stall: None })
+        Some(DirectRead {
+            position: block.offset,
+            block,
+            file,
+            bounce,
+            target,
+            short: None,
+            stall: None,
+            patience: buffered::Patience::default(),
+        })
     }
 
     /// Address, length and file offset of the read that is due.
@@ -126,7 +136,8 @@ impl DirectRead {
         let state = &shared.files[self.block.file as usize];
         let count = match result {
             Ok(count) => count.min(self.short.take().unwrap_or(u64::MAX) as usize) as u64,
-            Err(libc::EINTR | libc::EAGAIN) => return Step::Again,
+            Err(libc::EINTR) => return Step::Again,
+            Err(libc::EAGAIN) if self.patience.try_again() => return Step::Again,
             Err(errno @ (libc::EINVAL | libc::EOPNOTSUPP)) if shared.may_fall_back() => {
                 state.note_fallback(format!("direct read refused ({})", errno_name(errno)));
                 shared.return_to_buffered(&self.block);
