@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::bounce::Bounce;
 use super::fault::FaultKind;
 use super::file::OpenFile;
-use super::layout::Block;
+use super::layout::{Block, MAX_BOUNCE_BYTES};
 use super::shared::Shared;
 use super::transfer::Driver;
 use super::{buffered, sys, uring};
@@ -90,7 +90,7 @@ impl DirectRead {
             Some(_) => None,
             None => Some(match spare.take() {
                 Some(bounce) if bounce.bytes() >= block.length as usize => bounce,
-                _ => match Bounce::new(block.length.max(shared.settings.direct_block_bytes) as usize) {
+                _ => match Bounce::new(block.length.max(MAX_BOUNCE_BYTES) as usize) {
                     Ok(bounce) => bounce,
                     Err(error) => {
                         shared.report(Err(error));
