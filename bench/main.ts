@@ -56,7 +56,7 @@ export async function main(args: readonly string[]): Promise<number> {
       say(`${row.id}: ${row.title}`);
       const result = await measureRow(row, {
         rounds,
-        screeningRounds: values.quick ? 2 : 5,
+        screeningRounds: values.quick ? 2 : 3,
         unprimedRounds: values["no-unprimed"] ? 0 : values.quick ? 1 : 3,
         idleSeconds: 10,
         scale,

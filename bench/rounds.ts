@@ -31,7 +31,7 @@ export interface Measuring {
 }
 
 /** A peer slower than the best by this factor in the first rounds leaves the row; its figures so far are shown. */
-const farFromBest = 1.5;
+const farFromBest = 1.15;
 
 /**
  * Measures one row: in each round every system once, in turn, starting with another one each time, so that a drift of the machine meets all alike.

@@ -6,10 +6,10 @@ import type { Transfer, TransferBatch, TransferDriver } from "./driver.js";
 
 /**
  * Longest direct read: where buffers are huge pages, one device request. Longer ones bring nothing, shorter ones cost requests.
- * Sixteen of them in flight keep a local NVMe drive or a virtual disk busy; both as measured in docs/benchmarks.md.
+ * Sixteen of them in flight keep a virtual disk nearly busy, sixty-four wholly.
  */
 const maxDirectBytes = 2 * 2 ** 20;
-const queueDepth = 16;
+const queueDepth = 64;
 
 /** The three drivers that read files into memory differ only in which lanes the native side may use. */
 function readingDriver(name: string, code: TransferSettings["driver"]): TransferDriver {

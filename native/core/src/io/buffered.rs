@@ -13,6 +13,22 @@ use super::sys;
 use super::transfer::Driver;
 use crate::error::{Error, Fact, Result, errno_name};
 
+/// A file system that answers EAGAIN is asked again for a second, without spinning.
+#[derive(Default)]
+pub struct Patience {
+    tries: u32,
+}
+
+impl Patience {
+    pub fn try_again(&mut self) -> bool {
+        self.tries += 1;
+        if self.tries > 1 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.tries <= 1000
+    }
+}
+
 /// Runs shorter than this are read buffered even where they are not cached: a direct read would cost more than it saves.
 const MIN_DIRECT_BYTES: u64 = 128 << 10;
 
@@ -153,6 +169,7 @@ pub fn read_range(shared: &Shared, block: &Block, from: u64, vectors: &mut Vec<l
     let state = &shared.files[block.file as usize];
     let Some(open) = state.opened() else { return Ok(false) };
     let mut position = from;
+    let mut patience = Patience::default();
     while position < block.end() {
         if shared.stopped() {
             return Ok(false);
@@ -175,7 +192,8 @@ pub fn read_range(shared: &Shared, block: &Block, from: u64, vectors: &mut Vec<l
             Ok(0) => return Err(state.unexpected_end(position)),
             Ok(count) => position += count as u64,
             Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
-                libc::EINTR | libc::EAGAIN => {}
+                libc::EINTR => {}
+                libc::EAGAIN if patience.try_again() => {}
                 errno => return Err(state.read_error(position, block.end() - position, "pread", errno)),
             },
         }

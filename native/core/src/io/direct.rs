@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::bounce::Bounce;
 use super::fault::FaultKind;
 use super::file::OpenFile;
-use super::layout::Block;
+use super::layout::{Block, MAX_BOUNCE_BYTES};
 use super::shared::Shared;
 use super::transfer::Driver;
 use super::{buffered, sys, uring};
@@ -76,6 +76,7 @@ pub struct DirectRead {
     position: u64,
     short: Option<u64>,
     stall: Option<std::time::Duration>,
+    patience: buffered::Patience,
 }
 
 impl DirectRead {
@@ -89,7 +90,7 @@ impl DirectRead {
             Some(_) => None,
             None => Some(match spare.take() {
                 Some(bounce) if bounce.bytes() >= block.length as usize => bounce,
-                _ => match Bounce::new(block.length.max(shared.settings.direct_block_bytes) as usize) {
+                _ => match Bounce::new(block.length.max(MAX_BOUNCE_BYTES) as usize) {
                     Ok(bounce) => bounce,
                     Err(error) => {
                         shared.report(Err(error));
@@ -99,7 +100,16 @@ impl DirectRead {
             }),
         };
         let target = in_place.unwrap_or_else(|| bounce.as_ref().map_or(0, Bounce::address));
-        Some(DirectRead { position: block.offset, block, file, bounce, target, short: None, stall: None })
+        Some(DirectRead {
+            position: block.offset,
+            block,
+            file,
+            bounce,
+            target,
+            short: None,
+            stall: None,
+            patience: buffered::Patience::default(),
+        })
     }
 
     /// Address, length and file offset of the read that is due.
@@ -126,7 +136,8 @@ impl DirectRead {
         let state = &shared.files[self.block.file as usize];
         let count = match result {
             Ok(count) => count.min(self.short.take().unwrap_or(u64::MAX) as usize) as u64,
-            Err(libc::EINTR | libc::EAGAIN) => return Step::Again,
+            Err(libc::EINTR) => return Step::Again,
+            Err(libc::EAGAIN) if self.patience.try_again() => return Step::Again,
             Err(errno @ (libc::EINVAL | libc::EOPNOTSUPP)) if shared.may_fall_back() => {
                 state.note_fallback(format!("direct read refused ({})", errno_name(errno)));
                 shared.return_to_buffered(&self.block);

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 /// Buffered blocks are cut where memory crosses a huge page, so that no two threads fault the same one.
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// Longest read through a bounce buffer: a full queue of them stays within some ten MiB.
+pub const MAX_BOUNCE_BYTES: u64 = 512 << 10;
 /// Most memory areas that one vectored read may have (IOV_MAX of Linux).
 const MAX_VECTORS: usize = 1024;
 
@@ -155,6 +157,7 @@ impl Layout {
             }
         }
         // Through a bounce buffer, but no further than where a long segment can be read in place again.
+        let limit = limit.min(position + MAX_BOUNCE_BYTES.max(align.offset));
         let resume = segments[at + 1..].iter().take_while(|next| next.offset < limit).find_map(|next| {
             let from = next.offset.next_multiple_of(align.offset);
             (next.length >= max_bytes && from < next.end() && align.allows(next.address_at(from) as u64)).then_some(from)

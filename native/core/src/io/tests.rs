@@ -378,3 +378,13 @@ fn a_named_pipe_in_the_place_of_a_file_is_refused_and_never_waited_for() {
         std::fs::remove_file(path).expect("remove");
     }
 }
+
+#[test]
+fn a_file_system_that_never_stops_to_answer_eagain_is_an_error() {
+    let given = Given::new("eagain", &[MIB]);
+    for driver in drivers() {
+        let error = given.run(driver, &given.whole(1000), fault(0, FaultKind::Fail(libc::EAGAIN))).error();
+        assert_eq!(error.code, "ERR_TRANSFER_READ");
+        assert!(error.message.contains("EAGAIN"), "{}", error.message);
+    }
+}
