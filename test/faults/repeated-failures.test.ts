@@ -64,12 +64,13 @@ describe.each(copyingDrivers)("fifty loads in a row by the driver %s that fail",
   it.each(Object.entries(failures))("because %s leave no memory, descriptor, mapping or thread", async (_, fail) => {
     const path = writeCheckpoint(tensors);
     evict(path);
-    for (let round = 0; round < 5; round++) await fail(path, driver);
-    const before = await settledCounters();
-    for (let round = 0; round < 50; round++) {
+    const failAndSettle = async () => {
       const reason = (await fail(path, driver)) as { settled?: Promise<void> };
       await reason.settled;
-    }
+    };
+    for (let round = 0; round < 5; round++) await failAndSettle();
+    const before = await settledCounters();
+    for (let round = 0; round < 50; round++) await failAndSettle();
     const after = await settledCounters(before);
     expect(after.descriptors).toBe(before.descriptors);
     expect(after.threads).toBeLessThanOrEqual(before.threads);
