@@ -338,7 +338,8 @@ describeNixl("GdsTransferManager on host memory, NIXL's POSIX plugin", (library)
     await new Promise((resolve) => setTimeout(resolve, 5));
     truncateSync(file, 10);
     const error = await loading;
-    expect(["ERR_TRANSFER_FILE_CHANGED", "ERR_NIXL_TRANSFER"]).toContain(error.code);
+    // On a busy machine it may be cut before it is even looked at.
+    expect(["ERR_TRANSFER_FILE_CHANGED", "ERR_NIXL_TRANSFER", "ERR_GDS_PAST_END"]).toContain(error.code);
     expect(error.file).toBe(file);
     await error.settled;
   });

@@ -7,7 +7,7 @@ mod native_backend;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mx_core::arena::{Allocation, Arena, Taken, View};
 use mx_core::error::Error;
@@ -167,8 +167,23 @@ struct Kept {
     bytes: i64,
 }
 
-/// Tells the engine that its heap grew by so many bytes, or shrank.
+/// Newest Node whose engine lets its count of external memory be corrected; later ones end the process when it falls below what they know of.
+const LAST_NODE_WITH_FREE_COUNT: u32 = 22;
+
+/// Tells the engine that its heap grew by so many bytes, or shrank; does nothing where that is not safe.
 fn adjust_external_memory(env: sys::napi_env, bytes: i64) {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    let allowed = *ALLOWED.get_or_init(|| {
+        let mut version = ptr::null();
+        // SAFETY: on success the pointer leads to a static struct of the engine's.
+        unsafe {
+            let status = sys::napi_get_node_version(env, &mut version);
+            status == sys::Status::napi_ok && version.as_ref().is_some_and(|version| version.major <= LAST_NODE_WITH_FREE_COUNT)
+        }
+    });
+    if !allowed {
+        return;
+    }
     let mut total = 0;
     // SAFETY: `total` is writable. A refusal leaves a count that only steers garbage collection.
     unsafe { sys::napi_adjust_external_memory(env, bytes, &mut total) };
