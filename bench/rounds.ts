@@ -66,14 +66,14 @@ export async function measureRow(row: Row, measuring: Measuring): Promise<RowRes
     measuring.say(`  round ${n + 1} of ${count}: ${describe(round, row)}`);
     if (n + 1 === measuring.screeningRounds) Object.assign(left, slowPeers(row, rounds));
   }
-  const bestPeer = bestPeerOf(row, rounds);
+  const bestPeer = bestPeerOf(row, rounds, left);
   const unprimed = row.unprimed ? await measureUnprimed(row, bestPeer, left, at, measuring) : {};
   return { id: row.id, measuredAt: new Date().toISOString(), scale: measuring.scale, rounds, unprimed, left, bestPeer };
 }
 
-/** Key of the peer with the least median of seconds. */
-function bestPeerOf(row: Row, rounds: readonly Round[]): string | undefined {
-  const medians = peerMedians(row, rounds);
+/** Key of the peer with the least median of seconds, of those that stayed to the end. */
+function bestPeerOf(row: Row, rounds: readonly Round[], left: Readonly<Record<string, string>>): string | undefined {
+  const medians = peerMedians(row, rounds).filter(([key]) => left[key] === undefined);
   return medians.sort(([, a], [, b]) => a - b)[0]?.[0];
 }
 
