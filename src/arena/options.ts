@@ -1,4 +1,5 @@
 import { errorOf } from "../errors.js";
+import { isPowerOfTwo } from "../units.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
 /** Address space that an arena reserves when nothing else is asked: 16 TiB. It costs nothing until memory is mapped into it. */
@@ -49,9 +50,4 @@ export function reserveBytes(totalBytes: number, granularity: number): number {
 export function requireSize(what: string, bytes: number): void {
   if (Number.isSafeInteger(bytes) && bytes > 0) return;
   throw errorOf("ERR_ARENA_SIZE", `${what} must be a positive safe integer in bytes, it is ${String(bytes)}`, { facts: { length: bytes } });
-}
-
-/** True for positive powers of two that are sizes: up to 2^52. */
-export function isPowerOfTwo(value: number): boolean {
-  return Number.isSafeInteger(value) && value > 0 && 2 ** Math.round(Math.log2(value)) === value;
 }
