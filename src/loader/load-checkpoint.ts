@@ -3,7 +3,6 @@ import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { publish } from "../events.js";
 import { planColumns } from "../plan/load-plan.js";
 import { assertFits } from "../plan/memory.js";
-import { planLoad } from "../plan/plan-load.js";
 import { addressColumn } from "../transfer/addresses.js";
 import type { Transfer } from "../transfer/driver.js";
 import { driverOf } from "../transfer/drivers.js";
@@ -13,6 +12,7 @@ import { LoadMemory } from "./load-memory.js";
 import { LoadedModel } from "./loaded-model.js";
 import { openBefore } from "./open-before.js";
 import { type LoadOptions, resolveLoadOptions } from "./options.js";
+import { planInTurns } from "./plan-in-turns.js";
 import { makeReport } from "./report.js";
 
 /**
@@ -34,7 +34,7 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
   const checkpoint = await openBefore(source, options, deadline, timeoutMs);
   const opened = performance.now();
   await turn(checkpoint);
-  const plan = planLoad(checkpoint, settings.plan);
+  const plan = await planInTurns(checkpoint, settings.plan);
   assertFits(plan);
   await turn(checkpoint);
   signal?.throwIfAborted();
@@ -87,7 +87,7 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
   return new LoadedModel({ checkpoint, plan, report, memory, threads, closeTimeoutMs });
 }
 
-/** Checkpoints of more tensors than this are planned in a turn of the event loop of its own. */
+/** For checkpoints of more tensors than this every phase of the load has a turn of the event loop of its own. */
 const manyTensors = 10_000;
 
 /** Lets the event loop turn between two phases that are long for a checkpoint of very many tensors, so that they do not add up. */

@@ -2,7 +2,6 @@ import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { errorOf } from "../errors.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
 import { assertFits, planMemory } from "../plan/memory.js";
-import { planLoad } from "../plan/plan-load.js";
 import { addressColumn } from "../transfer/addresses.js";
 import type { Transfer } from "../transfer/driver.js";
 import { driverOf } from "../transfer/drivers.js";
@@ -12,6 +11,7 @@ import { formatBytes, requireInteger } from "../units.js";
 import { LoadMemory } from "./load-memory.js";
 import { openBefore } from "./open-before.js";
 import { type LoadOptions, type LoadSettings, resolveLoadOptions } from "./options.js";
+import { planInTurns } from "./plan-in-turns.js";
 import { Tensor, type TensorMemory } from "./tensor.js";
 import { cutWindows, type StreamWindow } from "./windows.js";
 
@@ -52,7 +52,7 @@ export async function* streamCheckpoint(
   signal?.throwIfAborted();
   const deadline = timeoutMs > 0 ? started + timeoutMs : undefined;
   const checkpoint = await openBefore(source, options, deadline, timeoutMs);
-  const stream = new Stream(checkpoint, planLoad(checkpoint, settings.plan), settings, maxBytes, deadline);
+  const stream = new Stream(checkpoint, await planInTurns(checkpoint, settings.plan), settings, maxBytes, deadline);
   try {
     yield* stream.tensors();
   } catch (error) {

@@ -51,6 +51,15 @@ const assumedDirectAlign = 4096;
  * @throws ERR_PLAN_TENSOR_UNKNOWN, ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN, ERR_OPTION_CONFLICT
  */
 export function planLoad(source: PlanSource, options: PlanOptions = {}): LoadPlan {
+  const steps = planSteps(source, options);
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+  }
+}
+
+/** @internal The same in steps of one shard each, between which a caller can let the event loop turn. */
+export function* planSteps(source: PlanSource, options: PlanOptions = {}): Generator<void, LoadPlan, void> {
   if (source?.columns === undefined) throw optionInvalid("checkpoint", "one that openCheckpoint gave", source);
   const placement = requireOneOf("placement", options.placement ?? "auto", placementNames);
   const device = requireOneOf("device", options.device ?? "host", ["host"] as const);
@@ -67,6 +76,7 @@ export function planLoad(source: PlanSource, options: PlanOptions = {}): LoadPla
   const placed: Omit<ShardPlanParts, "chunkBegin" | "chunkCount">[] = [];
   let allocationBytes = 0;
   for (const group of groupByShard(columns, rows)) {
+    yield;
     const layout: ShardLayout = {
       columns,
       rows,
@@ -97,6 +107,7 @@ export function planLoad(source: PlanSource, options: PlanOptions = {}): LoadPla
     });
   }
 
+  yield;
   const pieceColumns = pieces.columns();
   const blockBytes = (shard: number) =>
     Math.max(directAlign(shardColumns.dioOffsetAlign[shard]), directAlign(shardColumns.dioMemAlign[shard]));
