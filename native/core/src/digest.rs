@@ -2,13 +2,13 @@
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::io::sys;
+use crate::parallel::each_index;
 
 /// Bytes of one SHA-256.
 pub const DIGEST_BYTES: usize = 32;
@@ -60,32 +60,18 @@ fn digest_file(path: &Path) -> Result<[u8; DIGEST_BYTES]> {
 }
 
 fn in_parallel(count: usize, threads: usize, job: impl Fn(usize) -> Result<[u8; DIGEST_BYTES]> + Sync) -> Result<Vec<u8>> {
-    let next = AtomicUsize::new(0);
     let out = Mutex::new(vec![0u8; count * DIGEST_BYTES]);
     let failure = Mutex::new(None);
-    let work = || {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
-                return;
-            }
-            match job(index) {
-                Ok(digest) => {
-                    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-                    out[index * DIGEST_BYTES..(index + 1) * DIGEST_BYTES].copy_from_slice(&digest);
-                }
-                Err(error) => {
-                    next.store(count, Ordering::Relaxed);
-                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
-            }
+    each_index("mx-digest", count, threads, |index| match job(index) {
+        Ok(digest) => {
+            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+            out[index * DIGEST_BYTES..(index + 1) * DIGEST_BYTES].copy_from_slice(&digest);
+            true
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.clamp(1, count.max(1)) {
-            scope.spawn(work);
+        Err(error) => {
+            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            false
         }
-        work();
     });
     match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) => Err(error),

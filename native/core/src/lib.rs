@@ -7,4 +7,5 @@ pub mod digest;
 pub mod error;
 pub mod io;
 pub mod nixl;
+mod parallel;
 pub mod vmm;

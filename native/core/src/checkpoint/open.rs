@@ -1,8 +1,6 @@
 //! Opening the shards of a checkpoint: headers read and validated by several threads, joined in the order of the paths.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 
 use super::accident::recognise;
 use super::file::{CheckpointFile, DioAlign};
@@ -11,6 +9,7 @@ use super::table::{Assignment, Table};
 use super::{in_file, index::Index};
 use crate::error::{Error, Result};
 use crate::io::sys::Identity;
+use crate::parallel::each_index;
 
 /// Read at once from the start of a file; most headers of sharded checkpoints lie in it.
 const FIRST_READ_BYTES: u64 = 128 << 10;
@@ -53,34 +52,15 @@ pub fn open_shards(paths: &[String], index: Option<(&Index, &[u32])>, threads: u
 type Opened = (Shard, Header);
 
 fn read_all(paths: &[String], threads: usize) -> Result<Vec<Opened>> {
-    let next = AtomicUsize::new(0);
-    let first_failure = AtomicUsize::new(usize::MAX);
     let results: Mutex<Vec<Option<Result<Opened>>>> = Mutex::new(paths.iter().map(|_| None).collect());
-    let work = || {
-        loop {
-            let shard = next.fetch_add(1, Ordering::Relaxed);
-            // Shards before a failed one are still read: one of them may fail too, and is then the one to report.
-            if shard >= paths.len() || shard > first_failure.load(Ordering::Relaxed) {
-                return;
-            }
-            let result = open_shard(&paths[shard]);
-            if result.is_err() {
-                first_failure.fetch_min(shard, Ordering::Relaxed);
-            }
-            results.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[shard] = Some(result);
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..threads.min(paths.len()) {
-            // A system that refuses threads gets by with fewer.
-            if thread::Builder::new().name("mx-headers".to_owned()).spawn_scoped(scope, work).is_err() {
-                break;
-            }
-        }
-        work();
+    each_index("mx-headers", paths.len(), threads, |shard| {
+        let result = open_shard(&paths[shard]);
+        let opened = result.is_ok();
+        results.lock().unwrap_or_else(PoisonError::into_inner)[shard] = Some(result);
+        opened
     });
-    let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    // `None` only behind a failure, which ends the collection before it.
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // `None` only behind a failure, which ends the collection before it: shards before a failed one are still read.
     results.into_iter().flatten().collect()
 }
 

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::io::sys::page_bytes;
 
 /// Size of a huge page on x86-64 and, with 4 KiB pages, on arm64. Only a wish elsewhere: the kernel takes or leaves it.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Memory of this process. Allocations start on huge pages; none is touched until somebody writes to it.
 ///
