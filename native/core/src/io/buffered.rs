@@ -65,8 +65,9 @@ fn scout(shared: &Arc<Shared>, file: usize) -> Result<()> {
     let (mut buffered, mut direct) = (Vec::new(), Vec::new());
 
     let parts = parts_of(shared, file, open.buffered());
-    // Where all is cached nobody needs a second descriptor.
-    let direct_usable = parts.iter().any(|(_, residency)| *residency != Residency::Cached) && direct_usable(shared, state, &open)?;
+    // Where all is read through the cache nobody needs a second descriptor.
+    let buffered_only = parts.iter().all(|(_, residency)| matches!(residency, Residency::Cached | Residency::Partly));
+    let direct_usable = !buffered_only && direct_usable(shared, state, &open)?;
     let mut at = 0;
     for run in &runs {
         let extent = shared.layout.extent(run);
@@ -80,7 +81,7 @@ fn scout(shared: &Arc<Shared>, file: usize) -> Result<()> {
                 (Residency::Cached, Driver::Pread | Driver::Auto) => Hint::Cached,
                 (Residency::Unknown, Driver::Auto) if direct_usable && worth => Hint::Probe,
                 (Residency::Unknown, Driver::Pread | Driver::Auto) => Hint::Unasked,
-                (Residency::Cold, Driver::Pread) => Hint::Uncached,
+                (Residency::Partly, Driver::Pread | Driver::Auto) | (Residency::Cold, Driver::Pread) => Hint::Uncached,
                 (Residency::Cold, Driver::Auto) if !(direct_usable && worth) => Hint::Uncached,
                 _ => {
                     let mut rest = Vec::new();

@@ -1,5 +1,6 @@
 //! What the page cache holds of a file, so that cached parts are copied and the rest is read around the cache.
 
+use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
@@ -7,12 +8,16 @@ use super::sys;
 
 /// Finest step at which cached and uncached parts are told apart; one direct read.
 const STEP_BYTES: u64 = 2 << 20;
+/// Of a step this part at least must be cached for the rest to be read through the cache as well: an eighth.
+const PARTLY_SHARE: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residency {
     /// Every page is in the page cache.
     Cached,
-    /// Some page is not.
+    /// A short stretch of which some pages are: what its header's reader has read ahead, mostly. Reading on brings the rest.
+    Partly,
+    /// None is, or too few to matter.
     Cold,
     /// The kernel does not tell (cachestat needs Linux 6.5, and ownership or write permission); a read that refuses to wait will.
     Unknown,
@@ -20,22 +25,26 @@ pub enum Residency {
 
 /// Splits a file range into stretches of one residency, longest first guess: one question where the whole range is alike.
 pub fn classify(fd: BorrowedFd<'_>, range: Range<u64>) -> Vec<(Range<u64>, Residency)> {
-    let page = sys::page_bytes() as u64;
+    classify_by(range, sys::page_bytes() as u64, |begin, end| sys::cached_pages(fd, begin, end - begin))
+}
+
+/// `cached_pages` gives the number of pages of `page` bytes in a range that the page cache holds.
+fn classify_by(range: Range<u64>, page: u64, cached_pages: impl Fn(u64, u64) -> io::Result<u64>) -> Vec<(Range<u64>, Residency)> {
     let mut out: Vec<(Range<u64>, Residency)> = Vec::new();
     let mut todo = vec![range.clone()];
     while let Some(part) = todo.pop() {
         let pages = part.end.div_ceil(page) - part.start / page;
-        let found = match sys::cached_pages(fd, part.start, part.end - part.start) {
+        let found = match cached_pages(part.start, part.end) {
             Ok(cached) if cached >= pages => Residency::Cached,
             Ok(0) => Residency::Cold,
-            Ok(_) => {
-                let middle = (part.start + (part.end - part.start) / 2).next_multiple_of(STEP_BYTES);
-                if middle < part.end && part.end - part.start > STEP_BYTES {
+            Ok(cached) => {
+                let middle = (part.start.midpoint(part.end) / STEP_BYTES).max(part.start / STEP_BYTES + 1) * STEP_BYTES;
+                if middle < part.end {
                     todo.push(middle..part.end);
                     todo.push(part.start..middle);
                     continue;
                 }
-                Residency::Cold
+                if cached >= pages / PARTLY_SHARE { Residency::Partly } else { Residency::Cold }
             }
             Err(_) => return vec![(range, Residency::Unknown)],
         };
@@ -57,5 +66,50 @@ pub fn is_cached(fd: BorrowedFd<'_>, offset: u64) -> Option<bool> {
         Ok(count) => Some(count == 1),
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => None,
         Err(_) => Some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Residency::{Cached, Cold, Partly, Unknown};
+    use super::*;
+
+    const PAGE: u64 = 4096;
+    const MIB: u64 = 1 << 20;
+
+    /// Classifies `range` of a file of which the page cache holds the pages of `cached`.
+    fn classified(range: Range<u64>, cached: Range<u64>) -> Vec<(Range<u64>, Residency)> {
+        classify_by(range, PAGE, |begin, end| {
+            let (first, last) = ((begin / PAGE).max(cached.start / PAGE), end.div_ceil(PAGE).min(cached.end.div_ceil(PAGE)));
+            Ok(last.saturating_sub(first))
+        })
+    }
+
+    #[test]
+    fn one_residency_is_one_stretch() {
+        assert_eq!(classified(1000..9 * MIB, 0..9 * MIB), [(1000..9 * MIB, Cached)]);
+        assert_eq!(classified(1000..9 * MIB, 0..0), [(1000..9 * MIB, Cold)]);
+    }
+
+    #[test]
+    fn stretches_are_told_apart_at_steps() {
+        assert_eq!(classified(0..16 * MIB, 4 * MIB..8 * MIB), [(0..4 * MIB, Cold), (4 * MIB..8 * MIB, Cached), (8 * MIB..16 * MIB, Cold)]);
+    }
+
+    #[test]
+    fn a_short_file_read_ahead_in_part_is_read_on_through_the_cache() {
+        assert_eq!(classified(1000..MIB, 0..MIB / 2), [(1000..MIB, Partly)]);
+        assert_eq!(classified(0..MIB, 0..MIB / 8), [(0..MIB, Partly)]);
+        assert_eq!(classified(0..MIB, 0..MIB / 8 - PAGE), [(0..MIB, Cold)]);
+    }
+
+    #[test]
+    fn only_the_step_at_the_edge_is_partly_cached() {
+        assert_eq!(classified(1000..32 * MIB, 0..512 << 10), [(1000..2 * MIB, Partly), (2 * MIB..32 * MIB, Cold)]);
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_tell_leaves_the_whole_range_unknown() {
+        assert_eq!(classify_by(0..8 * MIB, PAGE, |_, _| Err(io::Error::from_raw_os_error(libc::EPERM))), [(0..8 * MIB, Unknown)]);
     }
 }
