@@ -1,5 +1,5 @@
 import { type Cipher, createCipheriv, createHash } from "node:crypto";
-import { type FileHandle, mkdir, open, readdir, rename, rm, stat, statfs } from "node:fs/promises";
+import { type FileHandle, mkdir, open, readdir, rename, rm, rmdir, stat, statfs } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { errorOf, ModelExpressError } from "../errors.js";
 import { requireInteger, requireOneOf } from "../units.js";
@@ -46,8 +46,9 @@ export async function writeSample(folder: string, options: SampleOptions): Promi
   const names = parts.map((_, i) => (shards === 1 ? "model.safetensors" : `model-${pad(i + 1)}-of-${pad(shards)}.safetensors`));
   const totalBytes = sum(tensors);
   const written: string[] = [];
+  let made = false;
   try {
-    await makeFolder(resolve(folder));
+    made = await makeFolder(resolve(folder));
     await checkFolder(folder, totalBytes, force);
     let bytesBefore = 0;
     for (const [i, part] of parts.entries()) {
@@ -66,6 +67,7 @@ export async function writeSample(folder: string, options: SampleOptions): Promi
     for (const name of written) await rename(join(folder, name), join(folder, final(name)));
   } catch (thrown) {
     for (const name of written) await rm(join(folder, name), { force: true });
+    if (made) await rmdir(folder).catch(() => {}); // Unless somebody else put something there.
     throw explain(thrown, folder, signal);
   }
   return {
@@ -99,18 +101,19 @@ function split(tensors: readonly SampleTensor[], count: number): SampleTensor[][
   return parts;
 }
 
-/** Not `mkdir` with `recursive`: where a file system refuses with ENOENT under a folder that is there (/proc), Node never comes back from it. */
-async function makeFolder(folder: string): Promise<void> {
+/** Makes the folder, and those above it; false when it was there. Not `mkdir` with `recursive`: where a file system refuses with ENOENT under a folder that is there (/proc), Node never comes back from it. */
+async function makeFolder(folder: string): Promise<boolean> {
   try {
     await mkdir(folder);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    if (code === "EEXIST") return;
+    if (code === "EEXIST") return false;
     const parent = dirname(folder);
     if (code !== "ENOENT" || parent === folder || (await isThere(parent))) throw error;
     await makeFolder(parent);
     await mkdir(folder);
   }
+  return true;
 }
 
 async function isThere(path: string): Promise<boolean> {

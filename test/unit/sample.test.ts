@@ -147,7 +147,7 @@ describe("writeSample", () => {
     const reason = new Error("enough");
     const onProgress = () => controller.abort(reason);
     await expect(writeSample(folder, { shape: "llama", bytes: 10_000_000, signal: controller.signal, onProgress })).rejects.toBe(reason);
-    expect(readdirSync(folder)).toEqual([]);
+    expect(existsSync(folder)).toBe(false);
   });
 
   it("leaves nothing behind when it cannot be written", async () => {
@@ -176,7 +176,10 @@ describe("writeSample", () => {
 
   it("refuses what no disk has room for", async () => {
     const asked = { shape: "few-large", bytes: 2 ** 52 } as const;
-    await expect(writeSample(temporaryFolder(), asked)).rejects.toMatchObject({ code: "ERR_SAMPLE_NO_SPACE" });
+    const folder = temporaryFolder();
+    await expect(writeSample(folder, asked)).rejects.toMatchObject({ code: "ERR_SAMPLE_NO_SPACE" });
+    await expect(writeSample(join(folder, "new"), asked)).rejects.toMatchObject({ code: "ERR_SAMPLE_NO_SPACE" });
+    expect(readdirSync(folder)).toEqual([]);
   });
 
   it.each([
