@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 
-use super::json::{self, Failure, Stop, Text, duplicate_key, fail};
+use super::json::{self, Failure, Object, ReadObject, Stop, Text, duplicate_key, fail};
 use super::names::Names;
 use super::quoted;
 use super::tensor::Entry;
@@ -53,7 +53,7 @@ impl Header {
                 .with("offset", offset)
         })?;
         let mut header = Header { data_start: 8 + bytes.len() as u64, ..Header::default() };
-        match json::parse(text, Top(&mut header)) {
+        match json::parse(text, Object(Top(&mut header))) {
             Err(stop) => return Err(header.explain(stop)),
             Ok(()) => header.place = Place::Top,
         }
@@ -169,21 +169,10 @@ fn about(mut error: Error, subject: &str) -> Error {
 /// The object of the header.
 struct Top<'h>(&'h mut Header);
 
-impl<'de> DeserializeSeed<'de> for Top<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
+impl ReadObject for Top<'_> {
+    const EXPECTED: &'static str = "an object of tensors";
 
-impl<'de> Visitor<'de> for Top<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of tensors")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<(), A::Error> {
+    fn read<'de, A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<(), A::Error> {
         let header = self.0;
         let mut metadata_seen = false;
         loop {
@@ -205,7 +194,7 @@ impl<'de> Visitor<'de> for Top<'_> {
             header.place = place;
             match place {
                 Place::Metadata => entries.next_value_seed(Metadata(header))?,
-                _ => entries.next_value_seed(Entry(header))?,
+                _ => entries.next_value_seed(Object(Entry(header)))?,
             }
         }
     }

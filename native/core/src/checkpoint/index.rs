@@ -1,12 +1,10 @@
 //! `*.safetensors.index.json`: which shard holds which tensor. Its names are untrusted; whoever opens files by them checks them first.
 
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Error as _, MapAccess};
 
 use super::accident::recognise;
 use super::file::CheckpointFile;
-use super::json::{self, Failure, Keys, Skip, Text, duplicate_key, fail};
+use super::json::{self, Failure, Keys, Object, ReadObject, Skip, Text, duplicate_key, fail};
 use super::names::Names;
 use super::{in_file, quoted};
 use crate::error::{Error, Result};
@@ -54,7 +52,7 @@ impl Index {
         };
         let text = std::str::from_utf8(bytes).map_err(|error| invalid("not UTF-8".to_owned(), error.valid_up_to()))?;
         let mut index = Index::default();
-        if let Err(stop) = json::parse(text, Top(&mut index)) {
+        if let Err(stop) = json::parse(text, Object(Top(&mut index))) {
             return Err(index.failure.take().unwrap_or_else(|| invalid(stop.what, stop.offset)));
         }
         if index.names.is_empty() {
@@ -67,21 +65,10 @@ impl Index {
 /// The object of the index.
 struct Top<'i>(&'i mut Index);
 
-impl<'de> DeserializeSeed<'de> for Top<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
+impl ReadObject for Top<'_> {
+    const EXPECTED: &'static str = "an object with weight_map";
 
-impl<'de> Visitor<'de> for Top<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with weight_map")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<(), A::Error> {
+    fn read<'de, A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<(), A::Error> {
         let index = self.0;
         let mut keys = Keys::default();
         let mut mapped = false;
@@ -90,7 +77,7 @@ impl<'de> Visitor<'de> for Top<'_> {
             keys.add(key).map_err(|error| fail::<A::Error>(&mut index.failure, error))?;
             if is_map {
                 mapped = true;
-                entries.next_value_seed(WeightMap(index))?;
+                entries.next_value_seed(Object(WeightMap(index)))?;
             } else {
                 entries.next_value_seed(Skip(&mut index.failure))?;
             }
@@ -102,21 +89,10 @@ impl<'de> Visitor<'de> for Top<'_> {
 /// Tensor name to file name.
 struct WeightMap<'i>(&'i mut Index);
 
-impl<'de> DeserializeSeed<'de> for WeightMap<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
+impl ReadObject for WeightMap<'_> {
+    const EXPECTED: &'static str = "a weight_map object from tensor names to file names";
 
-impl<'de> Visitor<'de> for WeightMap<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a weight_map object from tensor names to file names")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<(), A::Error> {
+    fn read<'de, A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<(), A::Error> {
         let Index { names, file_of, files, failure } = self.0;
         loop {
             let then = |name: &str| names.insert(name).map(|_| ()).map_err(|_| duplicate_key(name).with("tensor", name));

@@ -51,6 +51,33 @@ pub fn parse<'de, S: DeserializeSeed<'de>>(text: &'de str, seed: S) -> Result<S:
     })
 }
 
+/// What reads the entries of one JSON object.
+pub trait ReadObject {
+    /// What should stand there, for the message when something else does.
+    const EXPECTED: &'static str;
+    fn read<'de, A: MapAccess<'de>>(self, entries: A) -> Result<(), A::Error>;
+}
+
+/// serde's frame around a [`ReadObject`].
+pub struct Object<R>(pub R);
+
+impl<'de, R: ReadObject> DeserializeSeed<'de> for Object<R> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, R: ReadObject> Visitor<'de> for Object<R> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(R::EXPECTED)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<(), A::Error> {
+        self.0.read(entries)
+    }
+}
+
 /// A string that is handed to a function as it stands in the text, without a copy unless it has escapes.
 pub struct Text<'f, F> {
     pub failure: &'f mut Failure,

@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 
 use super::dtype::{dtype, dtype_names, dtype_row};
 use super::header::{Header, Place};
-use super::json::{Keys, Skip, Text, duplicate_key, fail};
+use super::json::{Keys, ReadObject, Skip, Text, duplicate_key, fail};
 use super::{MAX_SAFE_INTEGER, quoted};
 use crate::error::{Error, Result};
 
@@ -20,21 +20,10 @@ enum Field {
     Other(String),
 }
 
-impl<'de> DeserializeSeed<'de> for Entry<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
+impl ReadObject for Entry<'_> {
+    const EXPECTED: &'static str = "an object with dtype, shape and data_offsets";
 
-impl<'de> Visitor<'de> for Entry<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with dtype, shape and data_offsets")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<(), A::Error> {
+    fn read<'de, A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<(), A::Error> {
         let header = self.0;
         let (mut row, mut shape, mut range) = (None, None, None);
         let mut others = Keys::default();
