@@ -1,7 +1,7 @@
 import { errorOf } from "./errors.js";
 
 /** Names of the drivers that move the bytes of a load. */
-export const driverNames = ["auto", "pread", "io_uring", "map", "nixl"] as const;
+export const driverNames = ["auto", "pread", "io_uring", "map", "nixl", "staged"] as const;
 export type DriverName = (typeof driverNames)[number];
 
 /** Most reading threads that can be asked for. */

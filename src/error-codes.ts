@@ -219,8 +219,9 @@ export const errorCodes = {
   },
   ERR_ARENA_BUSY: {
     exit: 70,
-    cause: "`free` or `close` over memory that a transfer still uses, or `mx_free` from C of memory that JavaScript has views of.",
-    remedy: "Await the load, or the `settled` promise of its error, first.",
+    cause:
+      "`free` or `close` over memory that a transfer still uses or that is registered with NIXL, or `mx_free` from C of memory that JavaScript has views of.",
+    remedy: "Await the load, or the `settled` promise of its error, or close the registration, first.",
   },
   ERR_ARENA_REENTRANT: {
     exit: 70,
@@ -234,8 +235,9 @@ export const errorCodes = {
   },
   ERR_ARENA_NOT_LOADABLE: {
     exit: 64,
-    cause: "A load was asked into an arena whose backend does not say that its memory can be written by the host.",
-    remedy: 'Use `hostBackend()`, or declare `memory: "host"` on the backend.',
+    cause:
+      "A load or a view was asked of an arena whose backend does not say that its memory can be written by the host, or is that of a device cuda:N.",
+    remedy: "Use `hostBackend()` or `cudaBackend()`, or declare `memory` and `device` on the backend.",
   },
   ERR_ARENA_RELEASE_FAILED: {
     exit: 74,
@@ -289,14 +291,24 @@ export const errorCodes = {
   },
   ERR_CUDA_RELEASE: {
     exit: 74,
-    cause: "The CUDA driver failed to give memory or address space back.",
-    remedy: "See operation and status; the arena counts as closed.",
+    cause: "The CUDA driver failed to give memory, address space, a stream or an event back.",
+    remedy: "See operation and status; an arena counts as closed.",
   },
   ERR_CUDA_REGION: {
     exit: 69,
     cause:
       "The CUDA driver cannot give a network card a range of device memory as one region: it spans several allocations, or dmabuf is not to be had here.",
     remedy: "Register allocation by allocation; see operation and status.",
+  },
+  ERR_CUDA_PIN: {
+    exit: 69,
+    cause: "The CUDA driver refused to pin host memory that files are read into on their way to a device.",
+    remedy: "Free memory of the host; see operation and status.",
+  },
+  ERR_CUDA_COPY: {
+    exit: 74,
+    cause: "The CUDA driver failed to copy bytes from host memory to a device.",
+    remedy: "See operation and status, and what `dmesg` says of the device.",
   },
   ERR_CUDA_CALL: {
     exit: 74,
@@ -377,6 +389,11 @@ export const errorCodes = {
     exit: 64,
     cause: "`typed()` needs the tensor at a multiple of its element size; packed placement of this file does not give that.",
     remedy: 'Load with `placement: "auto"` or `"aligned"`, or use `bytes()`.',
+  },
+  ERR_TENSOR_ON_DEVICE: {
+    exit: 64,
+    cause: "The bytes of a tensor in the memory of a device were asked for as a view, which JavaScript cannot have.",
+    remedy: "Take a copy with `copyToHost()`, or pass its `address` to what runs on the device.",
   },
   ERR_TENSOR_RELEASED: {
     exit: 70,
@@ -462,6 +479,11 @@ export const errorCodes = {
     exit: 74,
     cause: "NIXL failed to release a transfer that had ended.",
     remedy: "See NIXL's log on stderr.",
+  },
+  ERR_NIXL_NOT_REGISTERED: {
+    exit: 70,
+    cause: "A transfer was to move memory that none of its registrations covers, such as what was allocated after `arena.register()`.",
+    remedy: "Register the arena again, and pass the new registration; `registration.covers(address, bytes)` tells.",
   },
   ERR_NIXL_BUSY: {
     exit: 70,

@@ -1,7 +1,7 @@
 import { errorOf } from "../errors.js";
 import { publish } from "../events.js";
 import type { NativeArena } from "../native/addon.js";
-import { callNative } from "../native/failure.js";
+import { awaitNative, callNative } from "../native/failure.js";
 import { isPowerOfTwo } from "../units.js";
 import type { ArenaMemory } from "./arena-memory.js";
 import { BackendMemory } from "./backend-memory.js";
@@ -110,12 +110,16 @@ export class VmmArena {
   }
 
   /**
-   * Makes everything alive now known to a NIXL agent, pinned until the registration is closed: `free` and `close` meanwhile throw
-   * ERR_ARENA_BUSY. What is allocated later is not part of it.
-   * @throws ERR_NIXL_REGISTER, also when nothing is alive
+   * Makes everything alive now known to a NIXL agent by one registration, pinned until that is closed: `free` and `close` meanwhile throw
+   * ERR_ARENA_BUSY. What is allocated later is not part of it: ask its `covers(address, bytes)`.
+   * @param options the agent's: see RegisterOptions
+   * @throws ERR_NIXL_REGISTER, also when nothing is alive; ERR_ARENA_CLOSED; ERR_ARENA_NOT_LOADABLE for memory that NIXL cannot use
    */
-  register<Registration>(agent: { registerArena(arena: VmmArena): Promise<Registration> }): Promise<Registration> {
-    return agent.registerArena(this);
+  register<Registration, Options>(
+    agent: { registerArena(arena: VmmArena, options?: Options): Promise<Registration> },
+    options?: Options,
+  ): Promise<Registration> {
+    return agent.registerArena(this, options);
   }
 
   /**
@@ -131,6 +135,13 @@ export class VmmArena {
     requireSize("malloc(bytes)", bytes);
     if (alignment !== undefined) this.#requireAlignment(alignment);
     return memory.malloc(bytes);
+  }
+
+  /** @internal As `malloc`, on a native thread where the backend is native. */
+  async mallocInBackground(bytes: number): Promise<bigint> {
+    if (!this.nativeMemory) return this.malloc(bytes);
+    requireSize("malloc(bytes)", bytes);
+    return await awaitNative(() => this.native.mallocInBackground(bytes));
   }
 
   /**

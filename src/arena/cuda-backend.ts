@@ -39,8 +39,18 @@ export function cudaBackend(options: CudaBackendOptions): VmmBackend {
   const ordinal = deviceNumber(options?.device);
   const library = libraryOf(options);
   const device = `cuda:${ordinal}`;
-  const notice = (handleType: string, reason: string) => publish({ event: "cuda.fabric-unavailable", device, handleType, reason });
-  return new AddonBackend("device", device, () => addon().openCudaBackend(ordinal, library, notice));
+  return new AddonBackend("device", device, () => addon().openCudaBackend(ordinal, library, noticeOf(device)));
+}
+
+/** @internal The same, with the driver looked up and the context made already, on a native thread. */
+export async function openCudaBackend(device: `cuda:${number}`): Promise<VmmBackend> {
+  const ordinal = deviceNumber(device);
+  const native = await awaitNative(() => addon().openCudaBackendInBackground(ordinal, libraryOf({}), noticeOf(device)));
+  return new AddonBackend("device", device, () => native);
+}
+
+function noticeOf(device: string) {
+  return (handleType: string, reason: string) => publish({ event: "cuda.fabric-unavailable", device, handleType, reason });
 }
 
 /**
@@ -49,6 +59,14 @@ export function cudaBackend(options: CudaBackendOptions): VmmBackend {
  */
 export function cudaFacts(options: CudaLibraryOptions = {}): Promise<CudaFacts> {
   return awaitNative(async () => addon().cudaFacts(libraryOf(options)));
+}
+
+/**
+ * The device whose context is current on the calling thread, because other native code of this process made it so; `cuda:0` where there is
+ * none. Loads and initialises nothing.
+ */
+export function currentCudaDevice(options: CudaLibraryOptions = {}): `cuda:${number}` {
+  return `cuda:${Math.max(0, addon().currentCudaDevice(libraryOf(options)))}`;
 }
 
 /** Number of the device in `cuda:N`; undefined for any other text. */

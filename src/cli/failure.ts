@@ -1,6 +1,7 @@
 import { CommanderError } from "commander";
 import { type ErrorCode, errorCodes } from "../error-codes.js";
 import { ModelExpressError } from "../errors.js";
+import { namingFlag } from "./options.js";
 import { type Output, printable, toJson } from "./output.js";
 
 /** Reason of the abort after a signal. */
@@ -48,7 +49,7 @@ function explain(thrown: unknown): Told {
     return {
       exit,
       code: thrown.code,
-      message: thrown.message,
+      message: thrown.code.startsWith("ERR_OPTION_") ? namingFlag(thrown.message, facts.option) : thrown.message,
       remedy,
       facts,
       stack: thrown.code === "ERR_INTERNAL" ? thrown.stack : undefined,

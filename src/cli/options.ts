@@ -1,4 +1,5 @@
 import { InvalidArgumentError, Option } from "commander";
+import { type DeviceName, requireDeviceName } from "../arena/device-name.js";
 import { type DriverName, driverNames, maxThreads, maxTimeoutMs } from "../envs.js";
 import { type Placement, placementNames } from "../plan/placement.js";
 import { byteSizeForms, parseBytes, requireOneOf } from "../units.js";
@@ -8,7 +9,11 @@ export const options = {
   json: () => new Option("--json", "print one JSON document; errors too, on stderr"),
   weights: () => new Option("--weights <name>", "which weights to take from a folder that holds several: a family or a file name"),
   driver: () => choice("--driver <name>", "how the bytes move", driverNames),
-  plugin: () => new Option("--plugin <name>", "NIXL's plugin that reads, with --driver nixl (default: POSIX)"),
+  device: () =>
+    new Option("--device <name>", "where the tensors go: host or cuda:N (default: host)").argParser((text) =>
+      requireDeviceName("device", text),
+    ),
+  plugin: () => new Option("--plugin <name>", "NIXL's plugin that reads, with --driver nixl (default: POSIX, to a device GDS_MT)"),
   include: () =>
     new Option("--include <pattern>", "only tensors of this name or glob (* ? [..] {a,b}); may be given several times").argParser(collect),
   exclude: () => new Option("--exclude <pattern>", "no tensors of this name or glob; may be given several times").argParser(collect),
@@ -60,6 +65,7 @@ function collect(text: string, before: readonly string[] | undefined): string[] 
 /** What the shared options give, as Commander names them; options that were not given are not there. */
 export interface GivenOptions {
   readonly weights?: string;
+  readonly device?: DeviceName;
   readonly driver?: DriverName;
   readonly plugin?: string;
   readonly include?: string[];
@@ -73,9 +79,24 @@ export interface GivenOptions {
   readonly json?: true;
 }
 
+/** Options whose flag has another name than the library's option. */
+const names = { alignment: "alignmentBytes", maxChunk: "maxChunkBytes", timeout: "timeoutMs" } as const;
+
+const flags: ReadonlyMap<string, string> = new Map([
+  ...["device", "driver", "plugin", "include", "exclude", "placement", "threads", "weights"].map((name) => [name, `--${name}`] as const),
+  ["alignmentBytes", "--alignment"],
+  ["maxChunkBytes", "--max-chunk"],
+  ["timeoutMs", "--timeout"],
+]);
+
+/** A message about an option of the library, which names the flag instead. */
+export function namingFlag(message: string, option: unknown): string {
+  const flag = typeof option === "string" ? flags.get(option) : undefined;
+  return flag === undefined ? message : message.replace(new RegExp(`\\b${option}\\b`), flag);
+}
+
 /** The same as the library names them, without those that are the command's own. */
 export function libraryOptions(given: GivenOptions) {
-  const names = { alignment: "alignmentBytes", maxChunk: "maxChunkBytes", timeout: "timeoutMs" } as const;
   const entries = Object.entries(given).map(([name, value]) => [names[name as keyof typeof names] ?? name, value]);
   const { json: _, digest: __, ...options } = Object.fromEntries(entries) as LibraryOptions;
   return options;

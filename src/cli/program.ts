@@ -16,6 +16,7 @@ A checkpoint is a .safetensors file, a .safetensors.index.json, or a folder with
 Examples:
   mx inspect ./Llama-3-8B              what is in it
   mx load ./Llama-3-8B                 load all of it, and show how that went
+  mx load ./Llama-3-8B --device cuda:0 into the memory of a GPU
   mx load ./Llama-3-8B --json --digest SHA-256 of every tensor as it lies in memory
   mx verify ./Llama-3-8B               is every byte the one that was published?
   mx probe                             what this machine can do, and why not more
@@ -28,7 +29,7 @@ Exit codes (sysexits.h):
    64  wrong usage: an option or argument      75  timed out
    65  the data is bad: format or digest       70  a fault of mx itself: please report it
    66  the input is not there or not readable 130  interrupted
-   69  not available here: kernel, memory, addon
+   69  not available here: kernel, memory, addon, CUDA, NIXL
 
 Environment: MX_DRIVER, MX_THREADS, MX_TIMEOUT set defaults (docs/environment.md); NODE_DEBUG=modelexpress tells events.`;
 

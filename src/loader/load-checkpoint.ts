@@ -4,6 +4,7 @@ import { publish } from "../events.js";
 import { planColumns } from "../plan/load-plan.js";
 import { assertFits } from "../plan/memory.js";
 import { addressColumn } from "../transfer/addresses.js";
+import { allocateBefore } from "../transfer/allocate-before.js";
 import type { Transfer } from "../transfer/driver.js";
 import { driverOf } from "../transfer/drivers.js";
 import { transferFiles } from "../transfer/files.js";
@@ -12,17 +13,18 @@ import { LoadMemory } from "./load-memory.js";
 import { LoadedModel } from "./loaded-model.js";
 import { openBefore } from "./open-before.js";
 import { type LoadOptions, resolveLoadOptions } from "./options.js";
-import { planInTurns } from "./plan-in-turns.js";
+import { planInTurns, withMemory } from "./plan-in-turns.js";
 import { makeReport } from "./report.js";
 
 /**
- * Brings the tensors of a checkpoint into one allocation of an arena in host memory. Every byte is in place when it resolves.
+ * Brings the tensors of a checkpoint into one allocation of an arena, in the memory of the host or of a CUDA device. Every byte is in place when it resolves.
  *
  * An aborted, late or failed load rejects at once; the error's `settled` resolves when nothing is in flight any more and the memory is given back.
  * @param source path or `file:` URL of a safetensors file, an index or a folder, or a checkpoint opened before
  * @throws what `openCheckpoint` and `planLoad` throw; ERR_MEMORY_WOULD_NOT_FIT; ERR_ARENA_RESERVE_REFUSED, ERR_ARENA_OUT_OF_MEMORY,
  *   ERR_ARENA_EXHAUSTED; ERR_TRANSFER_READ, ERR_TRANSFER_UNEXPECTED_END, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_TIMEOUT; with `io_uring` asked for by
- *   name ERR_TRANSFER_IO_URING_REFUSED and ERR_TRANSFER_DIRECT_REFUSED; with `nixl` ERR_NIXL_NOT_FOUND, ERR_NIXL_PLUGIN, ERR_NIXL_REGISTER, ERR_NIXL_TRANSFER; the reason of `signal`; what `onProgress` throws
+ *   name ERR_TRANSFER_IO_URING_REFUSED and ERR_TRANSFER_DIRECT_REFUSED; with `nixl` ERR_NIXL_NOT_FOUND, ERR_NIXL_PLUGIN, ERR_NIXL_REGISTER,
+ *   ERR_NIXL_TRANSFER; to a device ERR_CUDA_LIBRARY, ERR_CUDA_DEVICE, ERR_CUDA_OUT_OF_MEMORY, ...; the reason of `signal`; what `onProgress` throws
  */
 export async function loadCheckpoint(source: string | URL | Checkpoint, options: LoadOptions = {}): Promise<LoadedModel> {
   const started = performance.now();
@@ -31,22 +33,23 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
   signal?.throwIfAborted();
   const deadline = timeoutMs > 0 ? started + timeoutMs : undefined;
 
-  const checkpoint = await openBefore(source, options, deadline, timeoutMs);
+  const limits = { signal, deadline, timeoutMs };
+  const checkpoint = await openBefore(source, options, limits);
   const opened = performance.now();
   await turn(checkpoint);
-  const plan = await planInTurns(checkpoint, settings.plan);
+  const plan = await planInTurns(checkpoint, await withMemory(settings, limits));
   assertFits(plan);
   await turn(checkpoint);
   signal?.throwIfAborted();
   const planned = performance.now();
 
   const { allocationBytes } = plan.totals;
-  const memory = new LoadMemory(settings.arena, allocationBytes);
+  const memory = new LoadMemory(await allocateBefore(limits, settings.device, allocationBytes, settings.arena));
   const { arena, base } = memory;
   const allocated = performance.now();
   let transfer: Transfer;
   try {
-    const driver = driverOf(settings.driver);
+    const driver = driverOf(settings.driver, settings.device === "host" ? "host" : "device");
     const columns = planColumns(plan);
     const { shard: file, offset, length, addressOffset } = driver.capabilities.copies ? columns.chunks : columns.pieces;
     transfer = driver.submit({
@@ -74,7 +77,7 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
     driver: settings.driver,
     threads: settings.threads,
     summary,
-    hugePageBytes: allocationBytes === 0 ? 0 : arena.native.hugePageBytes(base, allocationBytes),
+    hugePageBytes: arena.memory !== "host" ? -1 : allocationBytes === 0 ? 0 : arena.native.hugePageBytes(base, allocationBytes),
     times: {
       openMs: opened - started,
       planMs: planned - opened,

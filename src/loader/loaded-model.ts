@@ -7,11 +7,10 @@ import { addon } from "../native/load.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
 import { addressColumn } from "../transfer/addresses.js";
 import { within } from "../transfer/waiting.js";
+import { digestBytes, digestDevice } from "./digest-device.js";
 import type { LoadMemory } from "./load-memory.js";
 import type { LoadReport } from "./report.js";
 import { Tensor, type TensorMemory } from "./tensor.js";
-
-const digestBytes = 32;
 
 export interface LoadedModelParts {
   readonly checkpoint: Checkpoint;
@@ -37,7 +36,8 @@ export class LoadedModel implements AsyncDisposable {
   /** Arena that holds the tensors. */
   readonly arena: VmmArena;
   readonly #parts: LoadedModelParts;
-  readonly #digests = new Set<Promise<unknown>>();
+  /** Digests and copies in flight. */
+  readonly #inUse = new Set<Promise<unknown>>();
   #closed = false;
   #closing: Promise<void> | undefined;
 
@@ -54,6 +54,8 @@ export class LoadedModel implements AsyncDisposable {
     const columns = planColumns(plan);
     const memory: TensorMemory = {
       arena,
+      device: plan.device,
+      whileInUse: (copy) => this.#whileInUse(copy),
       assertLive: (tensor) => {
         if (this.#closed || arena.closed) {
           throw errorOf("ERR_TENSOR_RELEASED", `the bytes of tensor ${JSON.stringify(tensor)} went with its model, which is closed`, {
@@ -72,7 +74,7 @@ export class LoadedModel implements AsyncDisposable {
   }
 
   /**
-   * SHA-256 of every tensor's bytes, as hex by name; computed on native threads.
+   * SHA-256 of every tensor's bytes where they lie now, as hex by name; computed on native threads, of a device's memory by copies.
    * @throws ERR_TENSOR_RELEASED after `close()`
    */
   async digest(): Promise<ReadonlyMap<string, string>> {
@@ -83,19 +85,18 @@ export class LoadedModel implements AsyncDisposable {
     const addresses = addressColumn(memory.base, addressOffset);
     const lengths = new Float64Array(rows.length);
     for (let at = 0; at < rows.length; at++) lengths[at] = checkpoint.columns.length[rows[at] ?? 0] ?? 0;
-    const hashing = awaitNative(() => addon().digestMemory(arena.native, addresses, lengths, threads));
-    this.#digests.add(hashing);
-    try {
-      const digests = Buffer.from(await hashing);
-      const hexAt = (at: number) => digests.toString("hex", at * digestBytes, (at + 1) * digestBytes);
-      return selectedRows(checkpoint, rows, hexAt);
-    } finally {
-      this.#digests.delete(hashing);
-    }
+    const onHost = plan.device === "host";
+    const hash = () =>
+      onHost
+        ? awaitNative(() => addon().digestMemory(arena.native, addresses, lengths, threads))
+        : digestDevice(arena.native, addresses, lengths);
+    const digests = Buffer.from(await this.#whileInUse(hash()));
+    const hexAt = (at: number) => digests.toString("hex", at * digestBytes, (at + 1) * digestBytes);
+    return selectedRows(checkpoint, rows, hexAt);
   }
 
   /**
-   * Detaches all views and gives the memory back. Waits up to `closeTimeoutMs` for digests in flight. A second call does nothing.
+   * Detaches all views and gives the memory back. Waits up to `closeTimeoutMs` for digests and copies in flight. A second call does nothing.
    * @throws ERR_TRANSFER_STUCK; ERR_ARENA_BUSY while its memory is registered: close the registration, then try again
    */
   close(): Promise<void> {
@@ -107,12 +108,19 @@ export class LoadedModel implements AsyncDisposable {
     return this.close();
   }
 
+  #whileInUse<T>(work: Promise<T>): Promise<T> {
+    this.#inUse.add(work);
+    const forget = () => this.#inUse.delete(work);
+    work.then(forget, forget);
+    return work;
+  }
+
   async #close(): Promise<void> {
     this.#closed = true;
     const { memory, closeTimeoutMs } = this.#parts;
-    if (this.#digests.size > 0 && !(await within(Promise.allSettled(this.#digests), closeTimeoutMs))) {
+    if (this.#inUse.size > 0 && !(await within(Promise.allSettled(this.#inUse), closeTimeoutMs))) {
       this.#closing = undefined;
-      throw errorOf("ERR_TRANSFER_STUCK", `a digest was still running ${closeTimeoutMs} ms after close()`);
+      throw errorOf("ERR_TRANSFER_STUCK", `a digest or a copy was still running ${closeTimeoutMs} ms after close()`);
     }
     try {
       await memory.release();

@@ -1,9 +1,12 @@
 import { VmmArena } from "../arena/arena.js";
+import { type DeviceName, deviceOfArena, requireDeviceName } from "../arena/device-name.js";
 import type { OpenCheckpointOptions } from "../checkpoint/open.js";
 import { type DriverName, driverNames, maxThreads, maxTimeoutMs, readEnv } from "../envs.js";
 import { errorOf } from "../errors.js";
 import { addon } from "../native/load.js";
-import type { PlanOptions } from "../plan/plan-load.js";
+import { type PlanOptions, requirePlanOptions } from "../plan/plan-load.js";
+import { driverOf, driversFilling } from "../transfer/drivers.js";
+import { pluginTraits } from "../transfer/nixl/plugins.js";
 import type { Progress } from "../transfer/waiting.js";
 import { describe, optionInvalid, requireInteger, requireOneOf } from "../units.js";
 
@@ -11,17 +14,17 @@ import { describe, optionInvalid, requireInteger, requireOneOf } from "../units.
 export interface LoadOptions
   extends Omit<OpenCheckpointOptions, "signal">,
     Pick<PlanOptions, "include" | "exclude" | "placement" | "alignmentBytes" | "maxChunkBytes"> {
-  /** Where the tensors go. Default `host`. */
-  readonly device?: "host" | undefined;
+  /** Where the tensors go: `host` or `cuda:N`. Default: the place of `arena`, else `host`. */
+  readonly device?: DeviceName | undefined;
   /** How the bytes move. Default: the environment variable MX_DRIVER, else `auto`. A driver asked for by name works or throws. */
   readonly driver?: DriverName | undefined;
-  /** NIXL plugin that reads, with the driver `nixl`: `POSIX`, the default, or `GDS_MT`. */
+  /** NIXL plugin that reads, with the driver `nixl`. Default: `POSIX` into host memory, `GDS_MT` into a device's. */
   readonly plugin?: string | undefined;
   /** Native reading threads. Default: MX_THREADS, else the processors this process may use, at most 16. */
   readonly threads?: number | undefined;
   /** Deadline of the whole call in milliseconds; 0 means none. Default: MX_TIMEOUT. */
   readonly timeoutMs?: number | undefined;
-  /** How long `close()` waits for reads and digests in flight before it rejects with ERR_TRANSFER_STUCK. Default 10 s. */
+  /** How long `close()` waits for reads, copies and digests in flight before it rejects with ERR_TRANSFER_STUCK. Default 10 s. */
   readonly closeTimeoutMs?: number | undefined;
   /** Aborts the load: it rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
@@ -33,6 +36,7 @@ export interface LoadOptions
 
 /** Options with every default filled in. */
 export interface LoadSettings {
+  readonly device: DeviceName;
   readonly driver: DriverName;
   readonly plugin: string | undefined;
   readonly threads: number;
@@ -80,15 +84,16 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
     }
   }
   const driver = requireOneOf("driver", options.driver ?? readEnv("MX_DRIVER"), driverNames);
-  const device = requireOneOf("device", options.device ?? "host", ["host"] as const);
   const threads = requireInteger("threads", options.threads ?? readEnv("MX_THREADS") ?? defaultThreads(), { min: 1, max: maxThreads });
   const timeoutMs = requireInteger("timeoutMs", options.timeoutMs ?? readEnv("MX_TIMEOUT"), { min: 0, max: maxTimeoutMs });
   const closeTimeoutMs = requireInteger("closeTimeoutMs", options.closeTimeoutMs ?? 10_000, { min: 0, max: maxTimeoutMs });
   const { signal, onProgress, arena, plugin } = options;
-  if (plugin !== undefined) requirePlugin(plugin, driver);
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw optionInvalid("signal", "an AbortSignal", signal);
   if (onProgress !== undefined && typeof onProgress !== "function") throw optionInvalid("onProgress", "a function", onProgress);
-  if (arena !== undefined) requireLoadable(arena, driver);
+  const given = options.device === undefined ? undefined : requireDeviceName("device", options.device);
+  const device = arena === undefined ? (given ?? "host") : requireLoadable(arena, given, driver);
+  requireFills(driver, device);
+  if (plugin !== undefined) requirePlugin(plugin, driver, device);
   if (driver === "map" && options.placement === "aligned") {
     throw errorOf(
       "ERR_OPTION_CONFLICT",
@@ -98,7 +103,11 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
       },
     );
   }
+  const { include, exclude, placement, alignmentBytes, maxChunkBytes } = options;
+  const plan: PlanOptions = { include, exclude, placement, alignmentBytes, maxChunkBytes, device, pageCongruent: driver === "map" };
+  requirePlanOptions(plan);
   return {
+    device,
     driver,
     plugin,
     threads,
@@ -107,15 +116,7 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
     signal,
     onProgress,
     arena,
-    plan: {
-      include: options.include,
-      exclude: options.exclude,
-      placement: options.placement,
-      alignmentBytes: options.alignmentBytes,
-      maxChunkBytes: options.maxChunkBytes,
-      device,
-      pageCongruent: driver === "map",
-    },
+    plan,
   };
 }
 
@@ -124,21 +125,48 @@ export function defaultThreads(): number {
   return Math.min(addon().availableParallelism(), maxDefaultThreads);
 }
 
-function requirePlugin(plugin: unknown, driver: DriverName): void {
-  if (typeof plugin !== "string" || plugin === "") throw optionInvalid("plugin", "the name of a NIXL plugin", plugin);
-  if (driver === "nixl") return;
-  throw errorOf("ERR_OPTION_CONFLICT", `plugin ${JSON.stringify(plugin)} goes with the driver "nixl", not with ${JSON.stringify(driver)}`, {
-    facts: { option: "plugin" },
+/** Drivers say themselves which memory they fill. */
+function requireFills(driver: DriverName, device: DeviceName): void {
+  const memory = device === "host" ? "host" : "device";
+  if (driverOf(driver, memory).capabilities.memory.includes(memory)) return;
+  const others = driversFilling(memory).join(", ");
+  throw errorOf("ERR_OPTION_CONFLICT", `the driver ${JSON.stringify(driver)} cannot load to ${device}: use one of ${others}`, {
+    facts: { option: "driver", driver, device },
   });
 }
 
-function requireLoadable(arena: unknown, driver: DriverName): void {
+function requirePlugin(plugin: unknown, driver: DriverName, device: DeviceName): void {
+  if (typeof plugin !== "string" || plugin === "") throw optionInvalid("plugin", "the name of a NIXL plugin", plugin);
+  if (driver !== "nixl") {
+    throw errorOf(
+      "ERR_OPTION_CONFLICT",
+      `plugin ${JSON.stringify(plugin)} goes with the driver "nixl", not with ${JSON.stringify(driver)}`,
+      {
+        facts: { option: "plugin" },
+      },
+    );
+  }
+  if (device === "host" || pluginTraits(plugin).devices) return;
+  throw errorOf("ERR_OPTION_CONFLICT", `plugin ${JSON.stringify(plugin)} reads into host memory only, not to ${device}: use GDS_MT`, {
+    facts: { option: "plugin", plugin, device },
+  });
+}
+
+/** The place of an arena's memory, which must be the one that was asked for, if any was. */
+function requireLoadable(arena: unknown, device: DeviceName | undefined, driver: DriverName): DeviceName {
   if (!(arena instanceof VmmArena)) throw optionInvalid("arena", "a VmmArena", describe(arena));
   if (arena.closed) throw errorOf("ERR_ARENA_CLOSED", "the arena to load into is closed");
-  if (arena.memory !== "host") {
-    throw errorOf("ERR_ARENA_NOT_LOADABLE", `the arena's backend declares memory ${JSON.stringify(arena.memory)}: loads need "host"`);
+  const found = deviceOfArena(arena);
+  if (found === undefined) {
+    const message = `the arena's backend declares memory ${JSON.stringify(arena.memory)} of ${arena.device}: loads need "host", or "device" of cuda:N`;
+    throw errorOf("ERR_ARENA_NOT_LOADABLE", message, { facts: { device: arena.device } });
   }
-  if (driver === "map" && !arena.nativeHost) {
+  if (device !== undefined && device !== found) {
+    throw errorOf("ERR_OPTION_CONFLICT", `device is ${device}, and the arena to load into is on ${found}`, {
+      facts: { option: "device", device, arenaDevice: found },
+    });
+  }
+  if (driver === "map" && found === "host" && !arena.nativeHost) {
     throw errorOf(
       "ERR_OPTION_CONFLICT",
       'the driver "map" maps files over memory of hostBackend() only, not of a backend written in JavaScript',
@@ -147,4 +175,5 @@ function requireLoadable(arena: unknown, driver: DriverName): void {
       },
     );
   }
+  return found;
 }

@@ -1,15 +1,14 @@
+import type { DeviceName } from "../arena/device-name.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import type { DriverName } from "../envs.js";
-import type { TransferSummary } from "../native/addon.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
-
-/** Way that bytes took: out of the page cache or through it, around it by io_uring or by threads, mapped, or by a plugin of NIXL's. */
-export type ReadPath = "buffered" | "io_uring" | "direct-threads" | "map" | "nixl";
+import type { BatchSummary, NixlBatchSummary, ReadPath } from "../transfer/driver.js";
 
 /** What a load really did. Plain data; `mx load --json` prints it. */
 export interface LoadReport {
   readonly path: string;
-  readonly device: "host";
+  /** Where the tensors are. */
+  readonly device: DeviceName;
   /** Driver that was asked for, and the ways its bytes took. */
   readonly driver: { readonly asked: DriverName; readonly used: readonly ReadPath[] };
   readonly shards: readonly ShardReport[];
@@ -28,8 +27,10 @@ export interface LoadReport {
   readonly reads: number;
   readonly threads: number;
   readonly allocationBytes: number;
-  /** Bytes of the allocation in huge pages at the end of the load; null where the kernel does not tell. */
+  /** Bytes of the allocation in huge pages at the end of the load; null where the kernel does not tell, and on a device. */
   readonly hugePageBytes: number | null;
+  /** What NIXL did: registrations, windows, time, and whether cuFile read directly; null where it read nothing. */
+  readonly nixl: NixlBatchSummary | null;
   readonly times: LoadTimes;
 }
 
@@ -59,14 +60,14 @@ export interface ReportParts {
   readonly plan: LoadPlan;
   readonly driver: DriverName;
   readonly threads: number;
-  readonly summary: TransferSummary;
+  readonly summary: BatchSummary;
   readonly hugePageBytes: number;
   readonly times: LoadTimes;
 }
 
 export function makeReport(parts: ReportParts): LoadReport {
   const { plan, summary, times, hugePageBytes } = parts;
-  const shards = plan.shards.map((shard) => shardReport(shard, parts.driver, summary));
+  const shards = plan.shards.map((shard) => shardReport(shard, parts.driver, plan.device, summary));
   const sum = (values: readonly (number | null)[]): number | null =>
     values.reduce<number | null>((total, value) => (total === null || value === null ? null : total + value), 0);
   return Object.freeze({
@@ -85,29 +86,40 @@ export function makeReport(parts: ReportParts): LoadReport {
     threads: parts.threads,
     allocationBytes: plan.totals.allocationBytes,
     hugePageBytes: hugePageBytes < 0 ? null : hugePageBytes,
+    nixl: summary.nixl === undefined ? null : Object.freeze(summary.nixl),
     times: Object.freeze(times),
   });
 }
 
-function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, summary: TransferSummary): ShardReport {
+function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, device: DeviceName, summary: BatchSummary): ShardReport {
   const at = (column: Float64Array) => column[shard.index] ?? 0;
   const [buffered, cached, direct] = [at(summary.bufferedBytes), at(summary.cachedBytes), at(summary.directBytes)];
   const fallback = summary.fallback[shard.index] ?? "";
+  const way = summary.ways?.[shard.index];
   const used: ReadPath[] = [];
   if (driver === "map") used.push("map");
-  if (buffered > 0) used.push(driver === "nixl" ? "nixl" : "buffered");
-  if (direct > 0) used.push(summary.directByThreads ? "direct-threads" : "io_uring");
-  const known = driver !== "map" && driver !== "nixl" && cached >= 0;
+  else if (way !== undefined) used.push(way);
+  else {
+    if (buffered > 0) used.push("buffered");
+    if (direct > 0) used.push(summary.directByThreads ? "direct-threads" : "io_uring");
+  }
+  const known = cached >= 0;
   return Object.freeze({
     name: shard.name,
     file: shard.file,
     placement: shard.placement,
     used: Object.freeze(used),
-    reason: reasonFor(driver, { buffered, cached, direct, fallback }),
+    reason: device === "host" ? reasonFor(driver, { buffered, cached, direct, fallback }) : deviceReason(driver, way, fallback),
     bytes: shard.bytes,
     bytesFromCache: known ? cached : null,
     bytesFromDisk: known ? buffered + direct - cached : null,
   });
+}
+
+function deviceReason(driver: DriverName, way: ReadPath | undefined, fallback: string): string {
+  if (driver !== "auto") return fallback === "" ? "asked for by name" : `asked for by name; ${fallback}`;
+  if (way === undefined) return "nothing to read";
+  return way === "nixl" ? "GPUDirect Storage is available, and the file could be registered" : `no GPUDirect Storage: ${fallback}`;
 }
 
 interface ShardBytes {

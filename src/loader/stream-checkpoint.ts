@@ -3,6 +3,7 @@ import { errorOf } from "../errors.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
 import { assertFits, planMemory } from "../plan/memory.js";
 import { addressColumn } from "../transfer/addresses.js";
+import { allocateBefore } from "../transfer/allocate-before.js";
 import type { Transfer } from "../transfer/driver.js";
 import { driverOf } from "../transfer/drivers.js";
 import { transferFiles } from "../transfer/files.js";
@@ -11,21 +12,21 @@ import { formatBytes, requireInteger } from "../units.js";
 import { LoadMemory } from "./load-memory.js";
 import { openBefore } from "./open-before.js";
 import { type LoadOptions, type LoadSettings, resolveLoadOptions } from "./options.js";
-import { planInTurns } from "./plan-in-turns.js";
+import { planInTurns, withMemory } from "./plan-in-turns.js";
 import { Tensor, type TensorMemory } from "./tensor.js";
 import { cutWindows, type StreamWindow } from "./windows.js";
 
 /** Options of {@link streamCheckpoint}. */
 export interface StreamOptions extends LoadOptions {
   /**
-   * Most bytes of tensors in memory at one time. With it a tensor's bytes live until the next step of the iteration, then they are detached.
+   * Most bytes of tensors in memory at one time. With it a tensor's bytes live until the next step of the iteration, then they are detached; copies that were begun end first.
    * Without it the whole selection stays in memory as long as a tensor or a view of it can be reached, in a caller's arena until that is closed.
    */
   readonly maxBytes?: number | undefined;
 }
 
-/** Tensors read together where no bound asks for less. */
-const windowBytes = 64 * 2 ** 20;
+/** Tensors read together where no bound asks for less; on a device more, where each window makes an agent or pinned buffers of its own. */
+const windowBytes = { host: 64 * 2 ** 20, device: 512 * 2 ** 20 };
 /** Windows in flight or being handed out: one is read while the other is used. */
 const slots = 2;
 
@@ -51,8 +52,12 @@ export async function* streamCheckpoint(
   const { signal, timeoutMs } = settings;
   signal?.throwIfAborted();
   const deadline = timeoutMs > 0 ? started + timeoutMs : undefined;
-  const checkpoint = await openBefore(source, options, deadline, timeoutMs);
-  const stream = new Stream(checkpoint, await planInTurns(checkpoint, settings.plan), settings, maxBytes, deadline);
+  const limits = { signal, deadline, timeoutMs };
+  const checkpoint = await openBefore(source, options, limits);
+  const plan = await planInTurns(checkpoint, await withMemory(settings, limits));
+  const layout = layOut(checkpoint, plan, maxBytes);
+  const memory = new LoadMemory(await allocateBefore(limits, settings.device, layout.bytes, settings.arena));
+  const stream = new Stream(checkpoint, plan, settings, layout, memory, deadline);
   try {
     yield* stream.tensors();
   } catch (error) {
@@ -68,71 +73,101 @@ interface WindowInFlight {
   readonly transfer: Transfer;
 }
 
+/** How the tensors share the memory. */
+interface StreamLayout {
+  readonly bounded: boolean;
+  readonly windows: readonly StreamWindow[];
+  /** Bounded: the windows take turns in so many slots of so many bytes. */
+  readonly slotCount: number;
+  readonly slotBytes: number;
+  readonly bytes: number;
+}
+
+/** @throws ERR_OPTION_INVALID where a tensor alone is larger than `maxBytes`; ERR_MEMORY_WOULD_NOT_FIT */
+function layOut(checkpoint: Checkpoint, plan: LoadPlan, maxBytes: number | undefined): StreamLayout {
+  const { rows, addressOffset } = planColumns(plan);
+  const lengths = Float64Array.from(rows, (row) => checkpoint.columns.length[row] ?? 0);
+  const largest = lengths.reduce((most, length) => Math.max(most, length), 0);
+  if (maxBytes !== undefined && largest > maxBytes) {
+    throw errorOf(
+      "ERR_OPTION_INVALID",
+      `maxBytes is ${formatBytes(maxBytes)}, and one tensor alone has ${formatBytes(largest)}: allow at least that`,
+      {
+        facts: { option: "maxBytes", largestTensorBytes: largest, maxBytes },
+      },
+    );
+  }
+  const bounded = maxBytes !== undefined;
+  // Two windows share the bound; where one tensor needs more than half of it, windows are read one after the other.
+  const slotCount = maxBytes === undefined || largest <= maxBytes / slots ? slots : 1;
+  const wanted = plan.device === "host" ? windowBytes.host : windowBytes.device;
+  const windows = cutWindows(addressOffset, lengths, Math.min(wanted, (maxBytes ?? Number.POSITIVE_INFINITY) / slotCount));
+  const slotBytes = windows.reduce((most, window) => Math.max(most, window.slotBytes), 0);
+  const bytes = bounded ? Math.min(slotCount, windows.length) * slotBytes : plan.totals.allocationBytes;
+  const { availableBytes, limitedBy } = plan.memory;
+  assertFits({ checkpoint: plan.checkpoint, device: plan.device, memory: planMemory(bytes, { bytes: availableBytes, limitedBy }) });
+  return { bounded, windows, slotCount, slotBytes, bytes };
+}
+
 /** One iteration: windows of neighbouring tensors, read one ahead of the one that is handed out. */
 class Stream {
   readonly #checkpoint: Checkpoint;
   readonly #plan: LoadPlan;
   readonly #settings: LoadSettings;
-  readonly #bounded: boolean;
-  readonly #windows: readonly StreamWindow[];
-  readonly #slotBytes: number;
-  readonly #slotCount: number;
+  readonly #layout: StreamLayout;
   readonly #memory: LoadMemory;
   readonly #deadline: number | undefined;
   readonly #inFlight: WindowInFlight[] = [];
+  /** Copies of tensors to the host that are in flight. */
+  readonly #copies = new Set<Promise<unknown>>();
   #doneBytes = 0;
   #toldAt = Number.NEGATIVE_INFINITY;
   #handedOut = false;
   #over = false;
 
-  constructor(checkpoint: Checkpoint, plan: LoadPlan, settings: LoadSettings, maxBytes: number | undefined, deadline: number | undefined) {
+  constructor(
+    checkpoint: Checkpoint,
+    plan: LoadPlan,
+    settings: LoadSettings,
+    layout: StreamLayout,
+    memory: LoadMemory,
+    deadline: number | undefined,
+  ) {
     this.#checkpoint = checkpoint;
     this.#plan = plan;
     this.#settings = settings;
-    this.#bounded = maxBytes !== undefined;
+    this.#layout = layout;
+    this.#memory = memory;
     this.#deadline = deadline;
-    const { rows, addressOffset } = planColumns(plan);
-    const lengths = Float64Array.from(rows, (row) => checkpoint.columns.length[row] ?? 0);
-    const largest = lengths.reduce((most, length) => Math.max(most, length), 0);
-    if (maxBytes !== undefined && largest > maxBytes) {
-      throw errorOf(
-        "ERR_OPTION_INVALID",
-        `maxBytes is ${formatBytes(maxBytes)}, and one tensor alone has ${formatBytes(largest)}: allow at least that`,
-        {
-          facts: { option: "maxBytes", largestTensorBytes: largest, maxBytes },
-        },
-      );
-    }
-    // Two windows share the bound; where one tensor needs more than half of it, windows are read one after the other.
-    this.#slotCount = maxBytes === undefined || largest <= maxBytes / slots ? slots : 1;
-    this.#windows = cutWindows(addressOffset, lengths, Math.min(windowBytes, (maxBytes ?? Number.POSITIVE_INFINITY) / this.#slotCount));
-    this.#slotBytes = this.#windows.reduce((most, window) => Math.max(most, window.slotBytes), 0);
-    const bytes = this.#bounded ? Math.min(this.#slotCount, this.#windows.length) * this.#slotBytes : plan.totals.allocationBytes;
-    const { availableBytes, limitedBy } = plan.memory;
-    assertFits({ checkpoint: plan.checkpoint, memory: planMemory(bytes, { bytes: availableBytes, limitedBy }) });
-    this.#memory = new LoadMemory(settings.arena, bytes);
   }
 
   async *tensors(): AsyncGenerator<Tensor, void, undefined> {
-    const memory: TensorMemory = { arena: this.#memory.arena, assertLive: () => {} };
-    for (const [position, window] of this.#windows.entries()) {
-      while (this.#inFlight.length < this.#slotCount && position + this.#inFlight.length < this.#windows.length)
+    const memory: TensorMemory = {
+      arena: this.#memory.arena,
+      device: this.#settings.device,
+      whileInUse: (copy) => this.#whileInUse(copy),
+      assertLive: () => {},
+    };
+    for (const [position, window] of this.#layout.windows.entries()) {
+      while (this.#inFlight.length < this.#layout.slotCount && position + this.#inFlight.length < this.#layout.windows.length)
         this.#submit(position + this.#inFlight.length);
       const flight = this.#inFlight[0];
       if (flight === undefined) return;
       await this.#await(flight);
       const { rows, addressOffset } = planColumns(this.#plan);
       for (let at = window.begin; at < window.end; at++) {
-        const address = flight.base + BigInt((addressOffset[at] ?? 0) - (this.#bounded ? window.addressOffset : 0));
+        const address = flight.base + BigInt((addressOffset[at] ?? 0) - (this.#layout.bounded ? window.addressOffset : 0));
         const tensor = new Tensor(this.#checkpoint.tensorAt(rows[at] ?? 0), address, memory);
         this.#settings.signal?.throwIfAborted();
         this.#handedOut = true;
         try {
           yield tensor;
         } finally {
-          if (this.#bounded) tensor.release();
+          if (this.#layout.bounded) tensor.release();
         }
       }
+      // Copies out of a slot end before it is filled anew.
+      if (this.#layout.bounded) await Promise.allSettled(this.#copies);
       this.#inFlight.shift();
       this.#doneBytes += window.bytes;
     }
@@ -159,9 +194,17 @@ class Stream {
     throw errorOf("ERR_TRANSFER_STUCK", `reads were still in flight ${closeTimeoutMs} ms after the stream was left`);
   }
 
+  #whileInUse<T>(copy: Promise<T>): Promise<T> {
+    this.#copies.add(copy);
+    const forget = () => this.#copies.delete(copy);
+    copy.then(forget, forget);
+    return copy;
+  }
+
   /** Gives the memory back where no tensor outlives the stream. */
   async #release(): Promise<void> {
-    if (this.#bounded || !this.#handedOut) await this.#memory.release();
+    await Promise.allSettled(this.#copies);
+    if (this.#layout.bounded || !this.#handedOut) await this.#memory.release();
   }
 
   #transfers(): readonly Transfer[] {
@@ -169,14 +212,16 @@ class Stream {
   }
 
   #submit(position: number): void {
-    const window = this.#windows[position];
+    const window = this.#layout.windows[position];
     if (window === undefined) return;
     const { rows, addressOffset } = planColumns(this.#plan);
     const { columns, shardColumns, shards } = this.#checkpoint;
     const selected = rows.subarray(window.begin, window.end);
-    const base = this.#bounded ? this.#memory.base + BigInt((position % this.#slotCount) * this.#slotBytes) : this.#memory.base;
-    const shift = this.#bounded ? window.addressOffset : 0;
-    const transfer = driverOf(this.#settings.driver).submit({
+    const base = this.#layout.bounded
+      ? this.#memory.base + BigInt((position % this.#layout.slotCount) * this.#layout.slotBytes)
+      : this.#memory.base;
+    const shift = this.#layout.bounded ? window.addressOffset : 0;
+    const transfer = driverOf(this.#settings.driver, this.#settings.device === "host" ? "host" : "device").submit({
       arena: this.#memory.arena,
       files: transferFiles(shards, shardColumns),
       pieces: {

@@ -1,9 +1,11 @@
 import { constants } from "node:buffer";
 import type { VmmArena } from "../arena/arena.js";
+import type { DeviceName } from "../arena/device-name.js";
 import { ViewSet } from "../arena/views.js";
 import type { TensorInfo } from "../checkpoint/checkpoint.js";
 import { type Dtype, dtypes } from "../checkpoint/dtype.js";
 import { errorOf } from "../errors.js";
+import { awaitNative } from "../native/failure.js";
 
 /** A TypedArray over a tensor's elements; BF16 and 8-bit floats, which JavaScript has no array for, come as the integers of their bits. */
 export type TensorArray =
@@ -21,11 +23,14 @@ export type TensorArray =
 /** Where a tensor's bytes are, as long as they are there. */
 export interface TensorMemory {
   readonly arena: VmmArena;
+  readonly device: DeviceName;
+  /** Keeps the bytes where they are until the copy has ended. */
+  whileInUse<T>(copy: Promise<T>): Promise<T>;
   /** Throws once the bytes are gone. */
   assertLive(tensor: string): void;
 }
 
-/** A loaded tensor: name, form, place, and views of its bytes. */
+/** A loaded tensor: name, form, place, and views of its bytes where they are the host's. */
 export class Tensor {
   readonly #info: TensorInfo;
   readonly #memory: TensorMemory;
@@ -34,13 +39,15 @@ export class Tensor {
   #released = false;
   /** Address of the first byte; stays readable when the bytes are gone. */
   readonly address: bigint;
-  readonly device = "host";
+  /** Where its bytes are. */
+  readonly device: DeviceName;
 
   /** @internal */
   constructor(info: TensorInfo, address: bigint, memory: TensorMemory) {
     this.#info = info;
     this.#memory = memory;
     this.address = address;
+    this.device = memory.device;
   }
 
   get name(): string {
@@ -64,32 +71,58 @@ export class Tensor {
   /**
    * The tensor's bytes, or a part of them, without a copy. Writes change the tensor in memory, never the file. The view is detached (length 0)
    * when the model is closed or a bounded stream goes on; until then it keeps the memory alive.
-   * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE (4 GiB in Node 20), ERR_TENSOR_RELEASED
+   * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE (4 GiB in Node 20), ERR_TENSOR_RELEASED, ERR_TENSOR_ON_DEVICE: see {@link copyToHost}
    */
   bytes(offset = 0, length?: number): Uint8Array<ArrayBuffer> {
-    return this.#bytes(offset, length ?? this.byteLength - Number(offset));
+    const wanted = length ?? this.byteLength - Number(offset);
+    this.#requireRange("bytes", offset, wanted);
+    if (this.device !== "host") {
+      throw errorOf(
+        "ERR_TENSOR_ON_DEVICE",
+        `tensor ${JSON.stringify(this.name)} is in the memory of ${this.device}, which JavaScript cannot look into: await copyToHost()`,
+        { facts: { tensor: this.name, device: this.device } },
+      );
+    }
+    return this.#bytes(offset, wanted);
   }
 
-  #bytes(offset: number, length: number): Uint8Array<ArrayBuffer> {
+  /**
+   * A copy of the tensor's bytes, or a part of them, in JavaScript's own memory, wherever they are. It stays when the model is closed, and
+   * `close()` waits for it.
+   * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE, ERR_TENSOR_RELEASED, ERR_CUDA_CALL; ERR_ARENA_NOT_LOADABLE for the memory of a device
+   *   behind a backend written in JavaScript
+   */
+  async copyToHost(offset = 0, length?: number): Promise<Uint8Array> {
+    const wanted = length ?? this.byteLength - Number(offset);
+    this.#requireRange("copyToHost", offset, wanted);
+    if (this.device === "host" || wanted === 0) return this.#bytes(offset, wanted).slice();
+    const { arena } = this.#memory;
+    return this.#memory.whileInUse(awaitNative(() => arena.native.copyToHost(this.address + BigInt(offset), wanted)));
+  }
+
+  #requireRange(method: string, offset: number, length: number): void {
     this.#assertLive();
     if (!Number.isSafeInteger(offset) || !Number.isSafeInteger(length) || offset < 0 || length < 0 || offset + length > this.byteLength) {
       throw errorOf(
         "ERR_TENSOR_RANGE",
-        `bytes(${offset}, ${length}) leaves the ${this.byteLength} bytes of tensor ${JSON.stringify(this.name)}`,
+        `${method}(${offset}, ${length}) leaves the ${this.byteLength} bytes of tensor ${JSON.stringify(this.name)}`,
         {
           facts: { tensor: this.name, offset, length, byteLength: this.byteLength },
         },
       );
     }
-    if (length === 0) return new Uint8Array(0);
     if (length > constants.MAX_LENGTH) {
       throw errorOf(
         "ERR_TENSOR_VIEW_TOO_LARGE",
         `a view of ${length} bytes of tensor ${JSON.stringify(this.name)} is longer than an ArrayBuffer of Node ${process.version} can be ` +
-          `(${constants.MAX_LENGTH}): take parts with bytes(offset, length)`,
+          `(${constants.MAX_LENGTH}): take parts with ${method}(offset, length)`,
         { facts: { tensor: this.name, length, maxLength: constants.MAX_LENGTH } },
       );
     }
+  }
+
+  #bytes(offset: number, length: number): Uint8Array<ArrayBuffer> {
+    if (length === 0) return new Uint8Array(0);
     if (this.byteLength > constants.MAX_LENGTH) {
       return new Uint8Array(this.#view(offset, length));
     }
@@ -143,7 +176,15 @@ export class Tensor {
   }
 
   /** What identifies the tensor, without its bytes. */
-  toJSON(): { name: string; dtype: Dtype; shape: readonly number[]; byteLength: number; address: string; device: "host"; shard: string } {
+  toJSON(): {
+    name: string;
+    dtype: Dtype;
+    shape: readonly number[];
+    byteLength: number;
+    address: string;
+    device: DeviceName;
+    shard: string;
+  } {
     const { name, dtype, shape, byteLength, device } = this;
     return { name, dtype, shape, byteLength, address: `0x${this.address.toString(16)}`, device, shard: this.shard.name };
   }

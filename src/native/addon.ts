@@ -78,6 +78,8 @@ export interface NativeArena {
   frame(): ArenaFrame;
   /** Native backends only: claims, maps, records. Returns the address. */
   malloc(bytes: number): bigint;
+  /** The same on a native thread. */
+  mallocInBackground(bytes: number): Promise<bigint>;
   /** Native backends only: takes a live record out; false when the address is unknown. ERR_ARENA_BUSY while a transfer pins it. `giveBack` must follow. */
   take(address: bigint): boolean;
   /** Native backends only: gives the memory of what was taken back. */
@@ -96,10 +98,10 @@ export interface NativeArena {
   /** `[address, bytes, ...]` of what is alive, in the order of addresses. */
   live(): BigUint64Array;
   /**
-   * Native backends only: throws where the mapped range, in whole pages, cannot be given to a network card as one region; any of the host
-   * can. ERR_CUDA_REGION.
+   * Native backends only, on a native thread: rejects where the mapped range, in whole pages, cannot be given to a network card as one region;
+   * any of the host can. ERR_CUDA_REGION.
    */
-  proveOneRegion(address: bigint, bytes: number): void;
+  proveOneRegion(address: bigint, bytes: number): Promise<void>;
   /** A copy of device memory, made on a native thread; the memory is pinned meanwhile. */
   copyToHost(address: bigint, length: number): Promise<Uint8Array>;
   /**
@@ -160,6 +162,17 @@ export interface CudaDeviceFacts {
   /** Network cards and storage reach an arena's memory. */
   readonly gpuDirectRdma: boolean;
   readonly dmaBuf: boolean;
+}
+
+/** Slots of pinned host memory that follow one another, and a thread that copies from there to a device. Dropped unclosed it closes itself. */
+export interface NativeStaging {
+  /**
+   * Copies pieces of a slot that is free and filled; `from` counts from the slot's start, `to` are addresses of the target. `report` comes when they
+   * are over.
+   */
+  copy(slot: number, from: Float64Array, to: BigUint64Array, length: Float64Array): void;
+  /** Waits for copies in flight, gives everything back, ends. No read into a slot may be in flight. */
+  close(): void;
 }
 
 /** Files of a transfer, one entry per file: path and the identity that the plan was made from. */
@@ -322,7 +335,34 @@ export interface Addon {
    * most once, when FABRIC handles turn out not to be had; it keeps no process alive.
    */
   openCudaBackend(device: number, library: string | null, notice: (handleType: string, reason: string) => void): NativeBackend;
+  /** The same on a native thread: making a context can take a second. */
+  openCudaBackendInBackground(
+    device: number,
+    library: string | null,
+    notice: (handleType: string, reason: string) => void,
+  ): Promise<NativeBackend>;
   cudaFacts(library: string | null): Promise<CudaFacts>;
+  /**
+   * Makes slots of host memory ready for copies to `[target, target + targetBytes)`, within one allocation of an arena over a CUDA backend; both
+   * allocations are pinned until the end. `report(slot, failureJson | null)` says that a slot is free: once when it is ready, and once after each copy;
+   * after a failure, of every slot that waits. `ended(failuresJson)` comes once after `close`, when nothing is in flight or held any more, with what
+   * could not be given back; never where copies are stuck. Neither keeps a process alive. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED,
+   * ERR_ARENA_NOT_LOADABLE, ERR_TRANSFER_NO_THREAD
+   */
+  openStaging(
+    memoryArena: NativeArena,
+    memory: { readonly address: bigint; readonly slotBytes: number; readonly slots: number },
+    targetArena: NativeArena,
+    target: bigint,
+    targetBytes: number,
+    report: (slot: number, failure: string | null) => void,
+    ended: (failures: string[]) => void,
+  ): NativeStaging;
+  /**
+   * Number of the device whose context is current on this thread, in the driver's order; -1 where there is none, or the driver library is not
+   * loaded. Loads nothing.
+   */
+  currentCudaDevice(library: string | null): number;
   /** An arena over a native backend, whose error when the address space cannot be had comes through. */
   createArena(backend: NativeBackend, totalBytes: number): NativeArena;
   /** An arena over `[base, base + totalBytes)` of a backend that JavaScript drives. `hostMemory`: the bytes can be touched by this process. */

@@ -1,3 +1,4 @@
+import type { DeviceName } from "../arena/device-name.js";
 import { errorOf } from "../errors.js";
 import type { PlanMemory } from "./memory.js";
 import type { Placement } from "./placement.js";
@@ -11,7 +12,8 @@ export interface LoadPlan {
     readonly shards: number;
     readonly tensors: number;
   };
-  readonly device: "host";
+  /** Where the tensors go. */
+  readonly device: DeviceName;
   readonly placement: Placement;
   /** Alignment of every tensor in bytes, or `"element"` where each has that of its own elements. */
   readonly alignmentBytes: number | "element";

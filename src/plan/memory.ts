@@ -1,3 +1,4 @@
+import type { DeviceName } from "../arena/device-name.js";
 import { errorOf } from "../errors.js";
 import type { AvailableMemory } from "../probe/memory.js";
 import { formatBytes } from "../units.js";
@@ -10,7 +11,7 @@ export interface PlanMemory {
   readonly slackBytes: number;
   /** null where the kernel does not say. */
   readonly availableBytes: number | null;
-  /** What sets `availableBytes`: `MemAvailable`, the folder of a control group, or `unknown`. */
+  /** What sets `availableBytes`: `MemAvailable`, the folder of a control group, `all memory of cuda:N`, or `unknown`. */
   readonly limitedBy: string;
   /** True where it fits, or where it is not known. */
   readonly fits: boolean;
@@ -28,13 +29,21 @@ export function planMemory(requiredBytes: number, available: AvailableMemory): P
  * Refuses a plan that does not fit, before anything is allocated for it.
  * @throws ERR_MEMORY_WOULD_NOT_FIT with `requiredBytes`, `slackBytes`, `availableBytes` and `limitedBy`
  */
-export function assertFits(plan: { readonly memory: PlanMemory; readonly checkpoint: { readonly path: string } }): void {
+export function assertFits(plan: {
+  readonly memory: PlanMemory;
+  readonly device: DeviceName;
+  readonly checkpoint: { readonly path: string };
+}): void {
   const { requiredBytes, slackBytes, availableBytes, limitedBy, fits } = plan.memory;
   if (fits || availableBytes === null) return;
+  const otherwise =
+    plan.device === "host"
+      ? "load fewer tensors with `include`, map the files with the driver `map`, or raise the limit"
+      : "load fewer tensors with `include`, or to a device with more memory";
   throw errorOf(
     "ERR_MEMORY_WOULD_NOT_FIT",
     `the load needs ${formatBytes(requiredBytes)} and ${formatBytes(slackBytes)} beside it, and ${formatBytes(availableBytes)} are available ` +
-      `(${limitedBy}): load fewer tensors with \`include\`, map the files with the driver \`map\`, or raise the limit`,
+      `(${limitedBy}): ${otherwise}`,
     { facts: { requiredBytes, slackBytes, availableBytes, limitedBy, checkpoint: plan.checkpoint.path } },
   );
 }

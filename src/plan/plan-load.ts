@@ -1,3 +1,4 @@
+import { type DeviceName, requireDeviceName } from "../arena/device-name.js";
 import { dtypes } from "../checkpoint/dtype.js";
 import { errorOf } from "../errors.js";
 import { addon } from "../native/load.js";
@@ -17,7 +18,7 @@ import {
   type ShardLayout,
 } from "./placement.js";
 import { groupByShard, mergeRanges, PieceBuilder } from "./ranges.js";
-import { type NameSelector, selectRows } from "./select.js";
+import { type NameSelector, requireSelector, selectRows } from "./select.js";
 import type { PlanSource } from "./source.js";
 
 export interface PlanOptions {
@@ -27,12 +28,13 @@ export interface PlanOptions {
   readonly exclude?: NameSelector | undefined;
   /** Default `auto`, decided for each shard. */
   readonly placement?: Placement | undefined;
-  /** Multiple at which tensors should stand, a power of two up to 2 MiB. Default: each tensor's element size. */
+  /** Multiple at which tensors should stand, a power of two up to 2 MiB. Default: each tensor's element size; on a GPU 256. */
   readonly alignmentBytes?: number | undefined;
   /** Longest chunk in bytes, at least 4096; default 8 MiB. */
   readonly maxChunkBytes?: number | undefined;
-  readonly device?: "host" | undefined;
-  /** Memory to hold the plan against; default: what there is now. */
+  /** Where the tensors go. Default `host`. */
+  readonly device?: DeviceName | undefined;
+  /** Memory to hold the plan against. Default: what the host has now; nothing for a device, which is not asked. */
   readonly availableMemory?: AvailableMemory | undefined;
   /** @internal For the driver `map`: addresses congruent to file offsets modulo the page size, one piece per shard. A number is that size in bytes. */
   readonly pageCongruent?: boolean | number | undefined;
@@ -40,7 +42,9 @@ export interface PlanOptions {
 
 /** The allocation's base is a multiple of this, so no larger alignment can be promised. */
 export const maxAlignmentBytes = 2 * 2 ** 20;
-/** A mapping takes no memory of its own, so nobody asks what there is. */
+/** What CUDA's own allocator promises, and kernels that read with wide loads count on. */
+const deviceAlignmentBytes = 256;
+/** A mapping takes no memory of its own, and planning opens no device: nobody asks what there is. */
 const notAsked: AvailableMemory = Object.freeze({ bytes: null, limitedBy: "not asked" });
 /** What direct I/O is taken to need where statx does not say: no file system of today asks for more than a page of 4096 bytes. */
 const assumedDirectAlign = 4096;
@@ -61,11 +65,7 @@ export function planLoad(source: PlanSource, options: PlanOptions = {}): LoadPla
 /** @internal The same in steps of one shard each, between which a caller can let the event loop turn. */
 export function* planSteps(source: PlanSource, options: PlanOptions = {}): Generator<void, LoadPlan, void> {
   if (source?.columns === undefined) throw optionInvalid("checkpoint", "one that openCheckpoint gave", source);
-  const placement = requireOneOf("placement", options.placement ?? "auto", placementNames);
-  const device = requireOneOf("device", options.device ?? "host", ["host"] as const);
-  const maxChunkBytes = requireInteger("maxChunkBytes", options.maxChunkBytes ?? defaultMaxChunkBytes, { min: minMaxChunkBytes });
-  const alignmentBytes =
-    options.alignmentBytes === undefined ? "element" : requirePowerOfTwo("alignmentBytes", options.alignmentBytes, maxAlignmentBytes);
+  const { placement, device, maxChunkBytes, alignmentBytes } = requirePlanOptions(options);
   const pageBytes = mappedPageBytes(options, placement);
 
   const { columns, shardColumns } = source;
@@ -131,10 +131,28 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
     }),
     memory: planMemory(
       pageBytes === undefined ? allocationBytes : 0,
-      options.availableMemory ?? (pageBytes === undefined ? readAvailableMemory() : notAsked),
+      options.availableMemory ?? (pageBytes === undefined && device === "host" ? readAvailableMemory() : notAsked),
     ),
     columns: { rows, addressOffset, chunks, pieces: pieceColumns },
   });
+}
+
+/**
+ * @internal Checks options as far as that needs no checkpoint, and fills in defaults.
+ * @throws ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN
+ */
+export function requirePlanOptions(options: PlanOptions) {
+  const device = requireDeviceName("device", options.device ?? "host");
+  requireSelector("include", options.include);
+  requireSelector("exclude", options.exclude);
+  const { alignmentBytes = device === "host" ? undefined : deviceAlignmentBytes } = options;
+  return {
+    placement: requireOneOf("placement", options.placement ?? "auto", placementNames),
+    device,
+    maxChunkBytes: requireInteger("maxChunkBytes", options.maxChunkBytes ?? defaultMaxChunkBytes, { min: minMaxChunkBytes }),
+    alignmentBytes:
+      alignmentBytes === undefined ? ("element" as const) : requirePowerOfTwo("alignmentBytes", alignmentBytes, maxAlignmentBytes),
+  };
 }
 
 function mappedPageBytes(options: PlanOptions, placement: Placement): number | undefined {

@@ -26,6 +26,21 @@ export function selectRows(source: PlanSource, include: NameSelector | undefined
   return rows.slice(0, length);
 }
 
+/**
+ * Checks a selector as far as that needs no checkpoint.
+ * @throws ERR_OPTION_INVALID
+ */
+export function requireSelector(option: string, selector: NameSelector | undefined): void {
+  if (selector === undefined) return;
+  for (const pattern of patternsOf(selector, option)) tester(pattern, option);
+}
+
+function patternsOf(selector: NameSelector, option: string): readonly unknown[] {
+  const patterns: readonly unknown[] = Array.isArray(selector) ? selector : [selector];
+  if (patterns.length === 0) throw optionInvalid(option, "a name, glob, RegExp or function, or an array of at least one", selector);
+  return patterns;
+}
+
 function allRows(count: number): Uint32Array {
   const rows = new Uint32Array(count);
   for (let row = 0; row < count; row++) rows[row] = row;
@@ -35,9 +50,7 @@ function allRows(count: number): Uint32Array {
 /** One entry per tensor: 1 where the selector matches it. */
 function matches(source: PlanSource, selector: NameSelector, option: string): Uint8Array {
   const matched = new Uint8Array(source.columns.count);
-  const patterns: readonly unknown[] = Array.isArray(selector) ? selector : [selector];
-  if (patterns.length === 0) throw optionInvalid(option, "a name, glob, RegExp or function, or an array of at least one", selector);
-  for (const pattern of patterns) {
+  for (const pattern of patternsOf(selector, option)) {
     if (typeof pattern === "string" && !isGlob(pattern)) {
       const row = source.rowOf(pattern);
       if (row === -1) throw unknownName(source, pattern, option);

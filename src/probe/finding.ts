@@ -1,3 +1,5 @@
+import { publish } from "../events.js";
+
 /** Raw values behind a finding, for programs. */
 export type FindingFacts = Readonly<Record<string, string | number | boolean | null>>;
 
@@ -23,4 +25,11 @@ export function missing(name: string, why: string, remedy: string, facts: Findin
 
 export function unknown(name: string, why: string, remedy: string | null = null, facts: FindingFacts = {}): Finding {
   return Object.freeze({ name, found: null, why, remedy, facts: Object.freeze(facts) });
+}
+
+/** Publishes the reason of each that is missing. */
+export function publishMissing(findings: readonly Finding[]): void {
+  for (const { name, found: isFound, why, remedy } of findings) {
+    if (isFound === false) publish({ event: "probe.reason", name, why, remedy });
+  }
 }

@@ -1,61 +1,58 @@
-import { existsSync, readdirSync } from "node:fs";
-import { dirname, join } from "node:path";
 import { cudaFacts } from "../arena/cuda-backend.js";
-import { ModelExpressError } from "../errors.js";
-import { publish } from "../events.js";
-import { addon } from "../native/load.js";
-import { cufileNames } from "../transfer/gds/available.js";
-import { cufileConfiguration } from "../transfer/gds/cufile-configuration.js";
-import { loadNixl, type NixlApiOptions } from "../transfer/nixl/api.js";
+import type { CudaDeviceFacts } from "../native/addon.js";
+import type { NixlApiOptions } from "../transfer/nixl/api.js";
 import { formatBytes } from "../units.js";
-import { type Finding, found, missing, unknown } from "./finding.js";
-import { type ReadText, readText } from "./read-text.js";
+import { cufileConfigurationFinding, cufileFinding } from "./cufile.js";
+import { type Finding, found, missing, publishMissing, unknown } from "./finding.js";
+import { type Machine, thisMachine } from "./machine.js";
+import { nixlFinding } from "./nixl.js";
+import { p2pDmaFinding } from "./p2pdma.js";
+import type { ReadText } from "./read-text.js";
+
+/** What the looks at a GPU ask of the machine, besides its libraries. */
+export type GdsMachine = Pick<Machine, "read" | "list" | "kernelConfig" | "environment">;
+
+/** One look, and what it is called. */
+export interface GdsLook {
+  readonly name: string;
+  look(options: NixlApiOptions, machine: GdsMachine): Finding | Promise<Finding>;
+}
+
+/** Everything that reads straight to a GPU need, in the order in which it is shown. */
+export const gdsLooks: readonly GdsLook[] = [
+  { name: "nixl", look: (options, { environment }) => nixlFinding(options, environment) },
+  { name: "cuda", look: () => cudaFinding() },
+  { name: "nvidia_fs", look: (_, { read }) => nvidiaFsFinding(read) },
+  { name: "p2pdma", look: (_, machine) => p2pDmaFinding(machine) },
+  { name: "cufile", look: (_, { read }) => cufileFinding(read) },
+  { name: "cufile-configuration", look: (_, { environment, read }) => cufileConfigurationFinding(environment, read) },
+];
 
 /**
- * Whether loads straight to a GPU are possible here: NIXL, the CUDA driver and its devices, the kernel module `nvidia_fs`, cuFile and its
- * configuration. Loads the libraries it finds. Never throws. A file system can refuse all the same, which is seen when a file is registered.
+ * Whether loads straight to a GPU are possible here: NIXL, the CUDA driver and its devices, the kernel's ways (`nvidia_fs`, P2PDMA), cuFile
+ * and its configuration. Loads the libraries it finds into this process, and starts the CUDA driver; {@link probe} leaves both to a process of
+ * its own. Never throws. A file system can refuse all the same, which is seen when a file is registered.
  */
-export function probeGds(options: NixlApiOptions = {}): Promise<readonly Finding[]> {
-  return gdsFindings(options, readText, process.env);
+export async function probeGds(options: NixlApiOptions = {}): Promise<readonly Finding[]> {
+  const findings = await gdsFindings(options, thisMachine);
+  publishMissing(findings);
+  return findings;
 }
 
 /** @internal */
-export async function gdsFindings(options: NixlApiOptions, read: ReadText, environment: NodeJS.ProcessEnv): Promise<readonly Finding[]> {
-  const findings = [
-    await nixlFinding(options),
-    await cudaFinding(),
-    nvidiaFsFinding(read),
-    cufileFinding(),
-    configurationFinding(environment, read),
-  ];
-  for (const { name, found: isFound, why, remedy } of findings) {
-    if (isFound === false) publish({ event: "probe.reason", name, why, remedy });
-  }
+export async function gdsFindings(options: NixlApiOptions, machine: GdsMachine): Promise<readonly Finding[]> {
+  const findings: Finding[] = [];
+  for (const look of gdsLooks) findings.push(await lookAt(look, options, machine));
   return Object.freeze(findings);
 }
 
-async function nixlFinding(options: NixlApiOptions): Promise<Finding> {
-  const name = "nixl";
+/** @internal Never throws. */
+export async function lookAt({ name, look }: GdsLook, options: NixlApiOptions, machine: GdsMachine): Promise<Finding> {
   try {
-    const { path, version } = await loadNixl(options);
-    const plugins = pluginsBeside(path);
-    const shown = plugins.length === 0 ? "no plugins beside it" : `plugins ${plugins.join(", ")}`;
-    return found(name, `${path}, version ${version ?? "unknown"}; ${shown}`, {
-      path,
-      version: version ?? null,
-      plugins: plugins.join(" "),
-    });
+    return await look(options, machine);
   } catch (thrown) {
-    return missing(name, messageOf(thrown), "pip install nixl-cu12 (or nixl-cu13), or set MX_NIXL_LIBRARY.");
+    return unknown(name, messageOf(thrown));
   }
-}
-
-/** Plugins that NIXL finds, by their files; whether one can be loaded is seen when an agent is made. */
-function pluginsBeside(library: string): string[] {
-  const folder = process.env.NIXL_PLUGIN_DIR || join(dirname(library), "plugins");
-  if (!existsSync(folder)) return [];
-  const names = readdirSync(folder).map((file) => /^libplugin_(\w+)\.so$/.exec(file)?.[1]);
-  return names.filter((name) => name !== undefined).sort();
 }
 
 async function cudaFinding(): Promise<Finding> {
@@ -64,50 +61,42 @@ async function cudaFinding(): Promise<Finding> {
     const { library, driverVersion, devices } = await cudaFacts();
     const facts = { library, driverVersion, devices: devices.length };
     if (devices.length === 0) return missing(name, `${library} sees no device`, "Check CUDA_VISIBLE_DEVICES and the container.", facts);
-    const list = devices.map((device, at) => `cuda:${at} ${device.name} (${formatBytes(device.totalBytes)})`).join(", ");
+    const list = devices.map((device, at) => `cuda:${at} ${deviceText(device)}`).join(", ");
     return found(name, `${library}, driver for CUDA ${driverVersion}: ${list}`, facts);
   } catch (thrown) {
-    return missing(name, messageOf(thrown), "Install NVIDIA's driver, or give the container its devices.");
+    const remedy = "Install NVIDIA's driver, run the container with --gpus, or name the library with MX_CUDA_LIBRARY.";
+    return missing(name, whyNoCuda(thrown), remedy);
   }
+}
+
+function whyNoCuda(thrown: unknown): string {
+  // What to do stands beside it.
+  return messageOf(thrown).replace(/^(there is no CUDA driver library \(.*\)): .*$/s, "$1");
+}
+
+function deviceText({ name, totalBytes, virtualMemory, gpuDirectRdma, dmaBuf }: CudaDeviceFacts): string {
+  const lacks = [
+    ...(virtualMemory ? [] : ["virtual memory management, which an arena needs"]),
+    ...(gpuDirectRdma ? [] : ["GPUDirect RDMA"]),
+    ...(dmaBuf ? [] : ["dma-buf"]),
+  ];
+  return `${name} (${formatBytes(totalBytes)}${lacks.length === 0 ? "" : `; without ${lacks.join(", ")}`})`;
 }
 
 function nvidiaFsFinding(read: ReadText): Finding {
   const name = "nvidia_fs";
   const modules = read("/proc/modules");
-  if (modules === undefined) return unknown(name, "/proc/modules cannot be read", "Look at it outside of the container.");
-  if (/^nvidia_fs /m.test(modules)) return found(name, "the kernel module is loaded");
-  const remedy = "Load it (modprobe nvidia-fs); without it cuFile copies in compatibility mode where its configuration allows that.";
-  return missing(name, "the kernel module is not loaded", remedy);
-}
-
-function cufileFinding(): Finding {
-  const name = "cufile";
-  const refusals: string[] = [];
-  for (const library of cufileNames) {
-    const why = addon().whyLibraryNotLoadable(library);
-    if (why === "") return found(name, `${library} can be loaded`, { library });
-    refusals.push(why);
+  const version = /version:\s*(\S+)/i.exec(read("/proc/driver/nvidia-fs/version") ?? "")?.[1] ?? null;
+  if (modules === undefined && version === null) {
+    return unknown(name, "/proc/modules cannot be read", "Look at it outside of the container.");
   }
-  return missing(name, refusals.join("; "), "Install cuFile (package libcufile of the CUDA toolkit).");
-}
-
-function configurationFinding(environment: NodeJS.ProcessEnv, read: ReadText): Finding {
-  const name = "cufile-configuration";
-  const { path, found: isFound, limitBytes, compatibilityMode } = cufileConfiguration(environment, read);
-  if (!isFound) return unknown(name, `${path} is not there: cuFile's own defaults count`);
-  const limit = limitBytes === undefined ? "its default of registered bytes" : `at most ${formatBytes(limitBytes)} registered`;
-  const compatibility =
-    compatibilityMode === undefined
-      ? "compatibility mode by default"
-      : `compatibility mode ${compatibilityMode ? "allowed" : "not allowed"}`;
-  return found(name, `${path}: ${limit}, ${compatibility}`, {
-    path,
-    limitBytes: limitBytes ?? null,
-    compatibilityMode: compatibilityMode ?? null,
-  });
+  const shown = version === null ? "" : `, version ${version}`;
+  if (version !== null || /^nvidia_fs /m.test(modules ?? "")) return found(name, `the kernel module is loaded${shown}`, { version });
+  const remedy =
+    "Load it (modprobe nvidia-fs), or use P2PDMA; without either cuFile copies in compatibility mode where its configuration allows that.";
+  return missing(name, "the kernel module is not loaded", remedy, { version });
 }
 
 function messageOf(thrown: unknown): string {
-  if (thrown instanceof ModelExpressError) return thrown.message;
   return thrown instanceof Error ? thrown.message : String(thrown);
 }

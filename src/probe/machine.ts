@@ -3,11 +3,16 @@ import { cpus, release } from "node:os";
 import { join } from "node:path";
 import type { Addon } from "../native/addon.js";
 import { addon, addonPath } from "../native/load.js";
+import { readKernelConfig } from "./kernel-config.js";
 import { type ReadText, readText } from "./read-text.js";
 
 /** Everything that the probe asks of the machine; tests put their own in its place. */
 export interface Machine {
   readonly read: ReadText;
+  /** Names in a folder; undefined where it cannot be read. */
+  list(folder: string): readonly string[] | undefined;
+  /** What the running kernel was built with; undefined where nothing tells. */
+  kernelConfig(): string | undefined;
   /** Throws where the addon cannot be loaded. */
   addon(): Pick<Addon, "version" | "pageBytes" | "availableParallelism" | "ioSupport">;
   addonPath(): string;
@@ -23,6 +28,8 @@ export interface Machine {
 
 export const thisMachine: Machine = {
   read: readText,
+  list,
+  kernelConfig: () => readKernelConfig(release()),
   addon,
   addonPath,
   kernelRelease: release,
@@ -32,6 +39,14 @@ export const thisMachine: Machine = {
   environment: process.env,
   nodeVersion: process.version,
 };
+
+function list(folder: string): readonly string[] | undefined {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return undefined;
+  }
+}
 
 function fileAt(path: string): string | undefined {
   const stat = statSync(path);

@@ -1,6 +1,8 @@
 import { type DriverName, type EnvName, envTable, readEnv } from "../envs.js";
-import { publish } from "../events.js";
-import { type Finding, found, missing } from "./finding.js";
+import type { NixlApiOptions } from "../transfer/nixl/api.js";
+import { type Finding, found, missing, publishMissing } from "./finding.js";
+import { gdsFindingsApart } from "./gds-process.js";
+import { gpuReads } from "./gpu-reads.js";
 import { hugePagesFinding } from "./huge-pages.js";
 import { limitFindings } from "./limits.js";
 import { type Machine, thisMachine } from "./machine.js";
@@ -18,6 +20,11 @@ export interface ProbeReport {
   readonly defaults: ProbeDefaults;
 }
 
+/** @internal The part that loads no library. */
+export interface MachineReport extends Omit<ProbeReport, "defaults"> {
+  readonly defaults: Omit<ProbeDefaults, "gpuReads">;
+}
+
 export interface ProbeDefaults {
   /** Null where MX_DRIVER is not valid. */
   readonly driver: DriverName | null;
@@ -25,19 +32,29 @@ export interface ProbeDefaults {
   readonly reads: string;
   /** Reading threads; null where MX_THREADS is not valid, or the addon cannot be asked. */
   readonly threads: number | null;
+  /** What `auto` comes to for the memory of a GPU. */
+  readonly gpuReads: string;
 }
 
 /**
- * Finds out what this machine can do, without changing anything: opens one file, makes and closes one ring, reads a few files of the kernel.
+ * Finds out what this machine can do, without changing anything: opens one file, makes and closes one ring, reads a few files of the kernel;
+ * a process of its own loads the libraries of NIXL, CUDA and cuFile, so that none of them gets into this one, prints, or takes it down.
  * Never throws; what cannot be found out is a finding too. Each that is missing is published as the event `probe.reason`.
  * @param path checkpoint, or folder where checkpoints lie; default: the working directory
  */
-export function probe(path: string = process.cwd()): ProbeReport {
-  return probeMachine(path, thisMachine);
+export async function probe(path: string = process.cwd(), options: NixlApiOptions = {}): Promise<ProbeReport> {
+  const apart = gdsFindingsApart(options);
+  const { findings, defaults } = probeMachine(path, thisMachine);
+  const gpu = await apart;
+  return Object.freeze({
+    path,
+    findings: Object.freeze([...findings, ...gpu]),
+    defaults: Object.freeze({ ...defaults, gpuReads: gpuReads(gpu) }),
+  });
 }
 
 /** @internal */
-export function probeMachine(path: string, machine: Machine): ProbeReport {
+export function probeMachine(path: string, machine: Machine): MachineReport {
   const findings = [
     ...softwareFindings(machine),
     processorsFinding(machine),
@@ -47,9 +64,7 @@ export function probeMachine(path: string, machine: Machine): ProbeReport {
     ...limitFindings(machine),
     environmentFinding(machine),
   ];
-  for (const { name, found: isFound, why, remedy } of findings) {
-    if (isFound === false) publish({ event: "probe.reason", name, why, remedy });
-  }
+  publishMissing(findings);
   return Object.freeze({ path, findings: Object.freeze(findings), defaults: defaultsFrom(findings, machine) });
 }
 
@@ -72,7 +87,7 @@ function environmentFinding({ environment }: Machine): Finding {
   return found("environment", set.length === 0 ? "no variable is set" : set.join(", "));
 }
 
-function defaultsFrom(findings: readonly Finding[], machine: Machine): ProbeDefaults {
+function defaultsFrom(findings: readonly Finding[], machine: Machine): MachineReport["defaults"] {
   const driver = valid("MX_DRIVER", machine);
   const threads = valid("MX_THREADS", machine);
   const works = (name: string) => findings.find((finding) => finding.name === name)?.found !== false;

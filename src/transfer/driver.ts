@@ -1,5 +1,6 @@
 import type { VmmArena } from "../arena/arena.js";
 import type { TransferFiles, TransferPieces, TransferSummary } from "../native/addon.js";
+import type { GdsPath } from "./gds/path-statistics.js";
 
 /** What a driver can do; the loader asks these flags, never the name. */
 export interface DriverCapabilities {
@@ -21,14 +22,39 @@ export interface TransferBatch {
   readonly threads: number;
   /** Longest read in bytes. */
   readonly maxChunkBytes: number;
-  /** Plugin of the driver `nixl`. Default `POSIX`. */
+  /** Plugin of the driver `nixl`. Default `POSIX` into host memory, `GDS_MT` into a device's. */
   readonly plugin?: string | undefined;
   /** @internal Planned faults, for tests; see `TransferSettings.faults`. */
   readonly faults?: Float64Array | undefined;
 }
 
+/** Way that bytes took: out of the page cache or through it, around it by io_uring or by threads, mapped, through pinned buffers, or by a plugin of NIXL's. */
+export type ReadPath = "buffered" | "io_uring" | "direct-threads" | "map" | "staged" | "nixl";
+
+/** What a batch did. */
+export interface BatchSummary extends TransferSummary {
+  /** One entry per file: the way of its bytes, where the counts of `TransferSummary` do not tell it. */
+  readonly ways?: readonly (ReadPath | undefined)[];
+  /** Only where a plugin of NIXL's read. */
+  readonly nixl?: NixlBatchSummary;
+}
+
+/** What a plugin of NIXL's did for a batch. */
+export interface NixlBatchSummary {
+  readonly plugin: string;
+  readonly windows: number;
+  /** Of files and of memory; milliseconds in registering and undoing it. Windows overlap, so they can add up to more than `ms`. */
+  readonly registrations: { readonly count: number; readonly bytes: number; readonly ms: number };
+  /** Milliseconds in transfers; they overlap likewise. */
+  readonly transferMs: number;
+  /** Milliseconds from the agent's creation to its end. */
+  readonly ms: number;
+  /** Whether cuFile read directly; only of plugins that read through it. */
+  readonly path?: GdsPath;
+}
+
 /** A batch on its way; `Summary` is what it tells at its end. */
-export interface Transfer<Summary = TransferSummary> {
+export interface Transfer<Summary = BatchSummary> {
   /** Resolves when every byte is in place; rejects at the first failure, while other reads may still be in flight. */
   readonly done: Promise<Summary>;
   /** Resolves when nothing is in flight any more and the arena is no longer pinned. Never rejects, and keeps no process alive. */

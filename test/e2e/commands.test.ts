@@ -208,13 +208,15 @@ describe("mx probe", () => {
     expect(text).toContain("io_uring");
   });
 
-  it("tells with --gds what reads straight to a GPU need", async () => {
+  it("tells what reads straight to a GPU need", async () => {
     vi.stubEnv("MX_NIXL_LIBRARY", "/nowhere/libnixl_capi.so");
-    const { findings } = await mxJson("probe", "--gds");
-    const plain = (await mxJson("probe")).findings;
-    const added = findings.slice(plain.length).map(({ name }: { name: string }) => name);
-    expect(added.slice(0, 3)).toEqual(["nixl", "cuda", "nvidia_fs"]);
-    expect(findings[plain.length]).toMatchObject({ found: false, remedy: expect.stringContaining("pip install nixl-cu12") });
+    const { findings, defaults } = await mxJson("probe");
+    expect(findings.map(({ name }: { name: string }) => name)).toEqual(
+      expect.arrayContaining(["nixl", "cuda", "nvidia_fs", "p2pdma", "cufile", "cufile-configuration"]),
+    );
+    const nixl = findings.find(({ name }: { name: string }) => name === "nixl");
+    expect(nixl).toMatchObject({ found: false, remedy: expect.stringContaining("pip install nixl-cu12") });
+    expect(defaults.gpuReads).toBeTypeOf("string");
   });
 });
 

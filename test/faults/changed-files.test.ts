@@ -4,8 +4,9 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import { VmmArena } from "../../src/arena/arena.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import { openCheckpoint } from "../../src/checkpoint/open.js";
-import { type DriverName, driverNames } from "../../src/envs.js";
+import type { DriverName } from "../../src/envs.js";
 import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
+import { driversFilling } from "../../src/transfer/drivers.js";
 import {
   beginLoad,
   copyingDrivers,
@@ -85,7 +86,7 @@ describe.each(copyingDrivers)("while the driver %s reads it", (driver) => {
 
 const impossible: Partial<Record<DriverName, boolean>> = { io_uring: ioUringRefusal() !== "", nixl: nixlMissing !== undefined };
 
-describe.each(driverNames.filter((driver) => impossible[driver] !== true))(
+describe.each(driversFilling("host").filter((driver) => impossible[driver] !== true))(
   "between its header and its bytes, by the driver %s",
   (driver: DriverName) => {
     beforeEach(() => {

@@ -1,4 +1,5 @@
 import { closeSync, fstatSync, openSync, readdirSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
+import fs from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, expect, it, vi } from "vitest";
 import { VmmArena } from "../../src/arena/arena.js";
@@ -177,6 +178,42 @@ describeNixl("NixlAgent on the real NIXL, POSIX plugin", (library) => {
     expect(() => file.requireUnchanged()).toThrow(/ERR_TRANSFER_FILE_CHANGED/);
     file.close();
     expect(() => addon().duplicateFile(99_999)).toThrow(/EBADF/);
+  });
+
+  it("registers files by path, descriptor and FileHandle, which may be closed at once", async () => {
+    const content = pattern(5000);
+    const path = fileOf(content);
+    const arena = makeArena();
+    const address = arena.malloc(3 * content.length);
+    const agent = await makeAgent();
+    const memory = await arena.register(agent);
+    const handle = await fs.open(path);
+    const fd = openSync(path, "r");
+    const pending = [agent.registerFile(path), agent.registerFile(fd, 4000), agent.registerFile(handle)];
+    closeSync(fd);
+    await handle.close();
+    const files = await Promise.all(pending);
+    expect(files.map(({ file, byteLength }) => [file, byteLength])).toEqual([
+      [path, 5000],
+      [path, 4000],
+      [path, 5000],
+    ]);
+    for (const [at, file] of files.entries()) {
+      const into = address + BigInt(at * content.length);
+      const transfer = await agent.createTransfer({
+        operation: "read",
+        local: pieces("DRAM", 0, [[into, file.byteLength]]),
+        remote: pieces("FILE", file.pieces.device, [[0n, file.byteLength]]),
+        registrations: [memory, file],
+      });
+      transfer.post();
+      await transfer.wait({ timeoutMs: 20_000 });
+      await transfer.release();
+      expect(Buffer.from(arena.view(into, file.byteLength)).equals(content.subarray(0, file.byteLength))).toBe(true);
+    }
+    await expect(agent.registerFile(-1)).rejects.toMatchObject({ code: "ERR_OPTION_INVALID", option: "file" });
+    await expect(agent.registerFile(path, -1)).rejects.toMatchObject({ code: "ERR_OPTION_INVALID", option: "bytes" });
+    await expect(agent.registerFile("/nowhere/x")).rejects.toMatchObject({ code: "ERR_TRANSFER_OPEN" });
   });
 
   it("tells what a failing read was about, and then refuses further transfers until it is closed", async () => {

@@ -1,14 +1,17 @@
-import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { expect, it, vi } from "vitest";
 import { addon } from "../../src/native/load.js";
+import { readText } from "../../src/probe/read-text.js";
 import { isGdsAvailable, whyGdsUnavailable } from "../../src/transfer/gds/available.js";
 import { loadNixl } from "../../src/transfer/nixl/api.js";
 import { libraryVersion, pythonPlaces, usualPlaces } from "../../src/transfer/nixl/library-paths.js";
 import { compile } from "../support/compile.js";
 import { collectEvents } from "../support/events.js";
+import { fakesEnv } from "../support/fakes.js";
 import { temporaryFolder } from "../support/folders.js";
 import { describeNixl } from "../support/nixl.js";
+import { runNode } from "../support/run-node.js";
 
 /** A `python3` on PATH that prints this, or fails. */
 function python(output: string, code = 0): void {
@@ -58,10 +61,13 @@ it("says what a library that is not NIXL lacks, and what is its stub", async () 
   await expect(loadNixl({ library: empty })).rejects.toThrow(/lacks \d+ of the functions needed: nixl_capi_create_configured_agent/);
 });
 
-it("is no GDS without NIXL, and tells why as an event", async () => {
+it("tells why there is no GDS as an event", async () => {
+  const library = "/nowhere/libnixl_capi.so";
   const events = collectEvents();
-  expect(await isGdsAvailable({ library: "/nowhere/libnixl_capi.so" })).toBe(false);
-  expect(events.find(({ event }) => event === "gds.unavailable")?.why).toMatch(/NIXL is not available/);
+  expect(await isGdsAvailable({ library })).toBe(false);
+  const why = await whyGdsUnavailable({ library }, readText);
+  expect(events.find(({ event }) => event === "gds.unavailable")?.why).toBe(why);
+  expect(why).toEqual(expect.any(String));
 });
 
 describeNixl("with the real NIXL", (library) => {
@@ -79,6 +85,26 @@ describeNixl("with the real NIXL", (library) => {
     expect(api.tried.length).toBe(usualPlaces().length);
     expect(libraryVersion(library)).toBe("1.5.1");
     expect(libraryVersion("/nowhere/lib/libnixl_capi.so")).toBeUndefined();
+  });
+
+  it("is GDS where only libcufile.so.0 is installed, as the stand-ins are, and is none without NIXL", async () => {
+    const script = `
+      import fs from "node:fs";
+      import { syncBuiltinESMExports } from "node:module";
+      import { subscribe } from "node:diagnostics_channel";
+      const readFileSync = fs.readFileSync;
+      fs.readFileSync = (file, ...rest) => (file === "/proc/modules" ? "nvidia_fs 262144 0 - Live 0x0\\n" : readFileSync(file, ...rest));
+      syncBuiltinESMExports();
+      const { isGdsAvailable } = await import("modelexpress-client");
+      let why;
+      subscribe("modelexpress", (message) => (why = message.why ?? why));
+      const answers = [await isGdsAvailable(), await isGdsAvailable({ library: "/nowhere/libnixl_capi.so" })];
+      console.log(JSON.stringify([...answers, why]));`;
+    const fakes = fakesEnv({ ledger: join(temporaryFolder(), "ledger"), nixl: library });
+    const env = { ...fakes, NIXL_LOG_LEVEL: "FATAL" };
+    expect(readdirSync(String(fakes.LD_LIBRARY_PATH)).filter((name) => name.startsWith("libcufile"))).toEqual(["libcufile.so.0"]);
+    const { stdout, stderr } = await runNode(script, { env });
+    expect(JSON.parse(stdout), stderr).toEqual([true, false, expect.stringContaining("NIXL is not available")]);
   });
 
   it("needs the module nvidia_fs at the start of a line, and cuFile", async () => {

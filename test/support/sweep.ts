@@ -22,7 +22,7 @@ const held: Readonly<Record<string, readonly string[]>> = {
 
 /** Calls whose failure takes nothing from the load: NIXL, CUDA or this package has another way, or nobody to tell. */
 const harmless =
-  /^(cuFile(BufRegister|HandleDeregister|DriverClose_v2)|cuCtx\w+|cuDevicePrimaryCtxRelease_v2|nixl_capi_(destroy_(mem_list|string_list|reg_dlist|xfer_dlist|params)|string_list_get))$/;
+  /^(cuFile(BufRegister|HandleDeregister|DriverClose_v2)|cuMemGetHandleForAddressRange|cuCtx\w+|cuDevicePrimaryCtxRelease_v2|nixl_capi_(destroy_(mem_list|string_list|reg_dlist|xfer_dlist|params)|string_list_get))$/;
 
 /** NIXL keeps this failure to its log and forgets the buffer, so that nobody can know that it is still registered. */
 const hidden = "cuFileBufDeregister";
@@ -50,8 +50,9 @@ export function planned(counts: Ledger["counts"]): { name: string; n: number }[]
 /**
  * Fails call n of every function for every n, and expects each time: documented codes, exactly one thrown where the failure matters, no crash,
  * and nothing left open save what the failed release itself held.
+ * @param recovers true where another way may be taken after a failure, so that nothing needs to be thrown
  */
-export async function sweep(counts: Ledger["counts"], run: (plan: string) => Promise<Swept>): Promise<void> {
+export async function sweep(counts: Ledger["counts"], run: (plan: string) => Promise<Swept>, recovers = false): Promise<void> {
   const faults = planned(counts);
   const lane = async () => {
     for (let fault = faults.shift(); fault !== undefined; fault = faults.shift()) {
@@ -62,7 +63,8 @@ export async function sweep(counts: Ledger["counts"], run: (plan: string) => Pro
       if (name !== "nixl_capi_get_xfer_status") expect([plan, ledger.faults.length]).toEqual([plan, 1]);
       expect([plan, ledger.killed]).toEqual([plan, undefined]);
       for (const code of [...thrown, ...published]) expect([plan, code in errorCodes, code]).toEqual([plan, true, code]);
-      if (ledger.faults.length > 0 && !harmless.test(name)) expect([plan, thrown.length]).toEqual([plan, 1]);
+      if (recovers) expect([plan, thrown.length <= 1]).toEqual([plan, true]);
+      else if (ledger.faults.length > 0 && !harmless.test(name)) expect([plan, thrown.length]).toEqual([plan, 1]);
       const left = ledger.open.map(({ kind }) => kind).sort();
       expect([plan, left]).toEqual([plan, [...(held[name] ?? [])].sort()]);
     }

@@ -6,7 +6,7 @@ import { VmmArena } from "../../src/arena/arena.js";
 import { cudaBackend, cudaFacts } from "../../src/arena/cuda-backend.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import { CudaError } from "../../src/errors.js";
-import { callNative } from "../../src/native/failure.js";
+import { awaitNative } from "../../src/native/failure.js";
 import { standInCuda } from "../support/cuda.js";
 import { collectEvents } from "../support/events.js";
 import { type Ledger, readLedger } from "../support/fakes.js";
@@ -144,20 +144,19 @@ describe("cudaBackend", () => {
     expect(() => arena.view(address, 1)).toThrow(expect.objectContaining({ code: "ERR_ARENA_NOT_LOADABLE" }));
   });
 
-  it("one allocation can be one region of a network card, two cannot where dmabuf spans one handle", () => {
+  it("one allocation can be one region of a network card, two cannot where dmabuf spans one handle", async () => {
     const before = readLedger(file);
     using arena = new VmmArena({ backend: cudaBackend({ device: 0, library }), totalBytes: 64 * MiB });
     const [first, second] = [arena.malloc(4 * MiB), arena.malloc(1)];
-    arena.native.proveOneRegion(first, 4 * MiB);
-    arena.native.proveOneRegion(second, 2 * MiB);
-    const refusal = () => callNative(() => arena.native.proveOneRegion(first, 6 * MiB));
-    expect(refusal).toThrow(
+    await arena.native.proveOneRegion(first, 4 * MiB);
+    await arena.native.proveOneRegion(second, 2 * MiB);
+    await expect(awaitNative(() => arena.native.proveOneRegion(first, 6 * MiB))).rejects.toEqual(
       expect.objectContaining({ code: "ERR_CUDA_REGION", operation: "cuMemGetHandleForAddressRange", length: 6 * MiB, device: "cuda:0" }),
     );
     const tried = callsSince(before).filter(({ name }) => name === "cuMemGetHandleForAddressRange");
     expect(tried.map(({ status }) => status === 0)).toEqual([true, true, false]);
     using host = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MiB });
-    host.native.proveOneRegion(host.malloc(1), 2 * MiB);
+    await host.native.proveOneRegion(host.malloc(1), 2 * MiB);
   });
 
   it("an arena that becomes unreachable gives everything back", async () => {

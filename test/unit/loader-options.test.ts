@@ -2,6 +2,7 @@ import { describe, expect, it, vi } from "vitest";
 import { VmmArena } from "../../src/arena/arena.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import { StubBackend } from "../../src/arena/stub-backend.js";
+import type { DriverName } from "../../src/envs.js";
 import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
 import type { LoadOptions } from "../../src/loader/options.js";
 import { type StreamOptions, streamCheckpoint } from "../../src/loader/stream-checkpoint.js";
@@ -17,7 +18,11 @@ const MIB = 2 ** 20;
 const wrong: readonly (readonly [option: string, value: unknown, code: string])[] = [
   ["driver", "warp", "ERR_OPTION_UNKNOWN"],
   ["driver", 5, "ERR_OPTION_INVALID"],
-  ["device", "cuda", "ERR_OPTION_UNKNOWN"],
+  ["device", "cuda", "ERR_OPTION_INVALID"],
+  ["device", "cuda:", "ERR_OPTION_INVALID"],
+  ["device", "cuda:01", "ERR_OPTION_INVALID"],
+  ["device", "cuda:-1", "ERR_OPTION_INVALID"],
+  ["device", "CUDA:0", "ERR_OPTION_INVALID"],
   ["device", 1, "ERR_OPTION_INVALID"],
   ["threads", 0, "ERR_OPTION_INVALID"],
   ["threads", -1, "ERR_OPTION_INVALID"],
@@ -92,7 +97,50 @@ describe("a wrong option is refused before anything is allocated", () => {
   });
 });
 
+describe("what can be checked without a checkpoint", () => {
+  it.each<[string, unknown]>([
+    ["placement", "tight"],
+    ["alignmentBytes", 3],
+    ["maxChunkBytes", 1],
+    ["include", "a[b"],
+    ["exclude", []],
+    ["device", "cuda"],
+  ])("%s is checked before a file is looked at", async (option, value) => {
+    const options = { [option]: value } as LoadOptions;
+    expect(await errorFrom(loadCheckpoint("/nowhere/at/all", options))).toMatchObject({ option, name: "OptionError" });
+  });
+});
+
 describe("what excludes each other", () => {
+  it.each<DriverName>(["pread", "io_uring", "map"])("the driver %s and a device", async (driver) => {
+    const error = await errorFrom(loadCheckpoint("/nowhere", { device: "cuda:1", driver }));
+    expect(error).toMatchObject({ code: "ERR_OPTION_CONFLICT", option: "driver", driver, device: "cuda:1" });
+    expect(error.message).toBe(`the driver "${driver}" cannot load to cuda:1: use one of auto, nixl, staged`);
+  });
+
+  it("the driver staged and the host, also as the environment's default", async () => {
+    const staged = await errorFrom(loadCheckpoint("/nowhere", { driver: "staged" }));
+    expect(staged).toMatchObject({ code: "ERR_OPTION_CONFLICT", option: "driver" });
+    expect(staged.message).toBe('the driver "staged" cannot load to host: use one of auto, pread, io_uring, map, nixl');
+    vi.stubEnv("MX_DRIVER", "pread");
+    expect(await errorFrom(loadCheckpoint("/nowhere", { device: "cuda:0" }))).toMatchObject({ code: "ERR_OPTION_CONFLICT" });
+    vi.unstubAllEnvs();
+  });
+
+  it("a plugin for host memory and a device", async () => {
+    const error = await errorFrom(loadCheckpoint("/nowhere", { device: "cuda:0", driver: "nixl", plugin: "POSIX" }));
+    expect(error).toMatchObject({ code: "ERR_OPTION_CONFLICT", option: "plugin" });
+    expect(error.message).toContain("GDS_MT");
+  });
+
+  it("a device and an arena somewhere else", async () => {
+    using arena = new VmmArena({ backend: hostBackend(), totalBytes: 16 * MIB });
+    const error = await errorFrom(loadCheckpoint("/nowhere", { device: "cuda:0", arena }));
+    expect(error).toMatchObject({ code: "ERR_OPTION_CONFLICT", option: "device", arenaDevice: "host" });
+    await using model = await loadCheckpoint(writeCheckpoint(tensors), { device: "host", arena });
+    expect(model.report.device).toBe("host");
+  });
+
   it.each<[string, LoadOptions]>([
     ["placement", { placement: "aligned" }],
     ["alignmentBytes", { alignmentBytes: 256 }],

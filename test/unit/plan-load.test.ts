@@ -149,7 +149,7 @@ describe("the plan", () => {
   it.each([
     [{ placement: "dense" }, "ERR_OPTION_UNKNOWN", "placement"],
     [{ placement: 3 }, "ERR_OPTION_INVALID", "placement"],
-    [{ device: "cuda:0" }, "ERR_OPTION_UNKNOWN", "device"],
+    [{ device: "cuda" }, "ERR_OPTION_INVALID", "device"],
     [{ alignmentBytes: 0 }, "ERR_OPTION_INVALID", "alignmentBytes"],
     [{ alignmentBytes: 24 }, "ERR_OPTION_INVALID", "alignmentBytes"],
     [{ alignmentBytes: 2 ** 22 }, "ERR_OPTION_INVALID", "alignmentBytes"],
@@ -158,6 +158,20 @@ describe("the plan", () => {
     [{ maxChunkBytes: "8MiB" }, "ERR_OPTION_INVALID", "maxChunkBytes"],
   ])("refuses %o", (options, code, option) => {
     expect(() => planLoad(source, { availableMemory, ...(options as PlanOptions) })).toThrow(expect.objectContaining({ code, option }));
+  });
+
+  it("for a device aligns at 256, says where, and asks nobody for memory", () => {
+    const plan = planLoad(source, { device: "cuda:3" });
+    expect([plan.device, plan.alignmentBytes, plan.toJSON().device]).toEqual(["cuda:3", 256, "cuda:3"]);
+    expect(plan.memory).toMatchObject({ availableBytes: null, limitedBy: "not asked", fits: true });
+    expect(plan.shards.every((shard) => shard.aligned)).toBe(true);
+    expect(planLoad(source, { device: "cuda:3", alignmentBytes: 16 }).alignmentBytes).toBe(16);
+    expect(planLoad(source, { availableMemory }).alignmentBytes).toBe("element");
+    const full = planLoad(source, { device: "cuda:3", availableMemory: { bytes: 1, limitedBy: "all memory of cuda:3" } });
+    expect(() => assertFits(full)).toThrow(
+      expect.objectContaining({ code: "ERR_MEMORY_WOULD_NOT_FIT", limitedBy: "all memory of cuda:3" }),
+    );
+    expect(() => assertFits(full)).not.toThrow(/the driver `map`/);
   });
 
   it("takes undefined for not given", () => {

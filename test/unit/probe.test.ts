@@ -30,6 +30,8 @@ function machine({ files = {}, io = {}, ...change }: Change = {}): Machine {
   };
   return {
     read: (path) => known[path],
+    list: () => undefined,
+    kernelConfig: () => undefined,
     addon: () => ({
       version: () => "0.1.0",
       pageBytes: () => 4096,

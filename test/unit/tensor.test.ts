@@ -33,6 +33,25 @@ const arrays: Readonly<Record<Dtype, readonly [shape: readonly number[], bytes: 
   U64: [[1], hex("fe ff ff ff ff ff ff ff"), new BigUint64Array([18_446_744_073_709_551_614n])],
 };
 
+describe("copyToHost()", () => {
+  it("copies the bytes, or a part, which stay when the model is closed", async () => {
+    const model = await loadCheckpoint(writeCheckpoint({ t: { dtype: "U8", shape: [4], bytes: hex("01 02 03 04") } }));
+    const tensor = model.tensors.get("t");
+    const [whole, part, none] = await Promise.all([tensor?.copyToHost(), tensor?.copyToHost(1, 2), tensor?.copyToHost(4)]);
+    tensor?.bytes().fill(9);
+    expect([tensor?.device, whole, part, none]).toEqual(["host", new Uint8Array([1, 2, 3, 4]), new Uint8Array([2, 3]), new Uint8Array(0)]);
+    expect(await errorFrom(Promise.resolve(tensor?.copyToHost(3, 2)))).toMatchObject({
+      code: "ERR_TENSOR_RANGE",
+      tensor: "t",
+      offset: 3,
+      length: 2,
+    });
+    await model.close();
+    expect(whole).toEqual(new Uint8Array([1, 2, 3, 4]));
+    expect(await errorFrom(Promise.resolve(tensor?.copyToHost()))).toMatchObject({ code: "ERR_TENSOR_RELEASED" });
+  });
+});
+
 describe("typed()", () => {
   it("knows all 22 dtypes", () => {
     expect(Object.keys(arrays)).toEqual(dtypes.map(({ name }) => name));

@@ -79,6 +79,12 @@ impl NativeArena {
     }
 
     #[napi]
+    pub fn malloc_in_background<'env>(&self, env: &'env Env, bytes: f64) -> Result<Object<'env>> {
+        let (arena, bytes) = (self.arena(), size(bytes)?);
+        in_background(env, "mx-malloc", move || arena.malloc(bytes).map(|address| Address(address as u64)))
+    }
+
+    #[napi]
     pub fn take(&self, address: Address) -> Result<bool> {
         let taken = self.arena.take(address.0 as usize).map_err(thrown)?;
         let found = taken.is_some();
@@ -145,8 +151,9 @@ impl NativeArena {
     }
 
     #[napi]
-    pub fn prove_one_region(&self, address: Address, bytes: f64) -> Result<()> {
-        self.arena.prove_one_region(address.0 as usize, size(bytes)?).map_err(thrown)
+    pub fn prove_one_region<'env>(&self, env: &'env Env, address: Address, bytes: f64) -> Result<Object<'env>> {
+        let (arena, address, bytes) = (self.arena(), address.0 as usize, size(bytes)?);
+        in_background(env, "mx-prove", move || arena.prove_one_region(address, bytes))
     }
 
     #[napi]

@@ -14,19 +14,25 @@ interface LoadArguments extends GivenOptions {
 }
 
 const help = `
-Drivers:
+Drivers into host memory:
   auto      (default) what the page cache holds is read from there, the rest with io_uring and O_DIRECT, both at once;
             falls back where the kernel, a container or the file system refuses, and the report says so
   pread     buffered reads by several threads
   io_uring  O_DIRECT with a deep queue; an error where that is refused
   map       the file is mapped, nothing is copied; a file that is cut afterwards kills the process
-  nixl      a plugin of NVIDIA's NIXL reads, into host memory; NIXL must be installed (see mx probe --gds)
+  nixl      a plugin of NVIDIA's NIXL reads; NIXL must be installed (see mx probe)
+Drivers into the memory of a GPU, with --device cuda:N:
+  auto      (default) GPUDirect Storage where the machine has it and for the files that can be registered, else staged;
+            the report says why
+  nixl      GPUDirect Storage by NIXL's plugin GDS_MT, or by the one named with --plugin
+  staged    files are read into pinned host memory and copied from there
 
 With --digest the SHA-256 of every tensor, hashed as it lies in memory, is shown like sha256sum shows it.
-With --json: { "tensors": [{ name, dtype, shape, byteLength, address, sha256 }], "report": { ... } }, sha256 with --digest only.
+With --json: { "tensors": [{ name, dtype, shape, byteLength, address, device, sha256 }], "report": { ... } }, sha256 with --digest only.
 
 Examples:
   mx load ./folder
+  mx load ./folder --device cuda:0
   mx load ./folder --include '*.self_attn.*' --exclude '*.bias' --timeout 60
   mx load model.safetensors --json --digest | jq -r '.tensors[] | .sha256 + "  " + .name'`;
 
@@ -35,6 +41,7 @@ export function addLoad(program: Command, context: Context): void {
     .command("load")
     .description("Load a checkpoint into memory and show how that went.")
     .argument("<path>", "checkpoint")
+    .addOption(options.device())
     .addOption(options.driver())
     .addOption(options.plugin())
     .addOption(options.include())
@@ -62,8 +69,8 @@ async function load(path: string, given: LoadArguments, { output, signal }: Cont
   try {
     const digests = given.digest ? await abortable(model.digest(), signal) : undefined;
     if (given.json) {
-      const tensors = [...model.tensors.values()].map(({ name, dtype, shape, byteLength, address }) => {
-        return { name, dtype, shape, byteLength, address, ...(digests === undefined ? {} : { sha256: digests.get(name) }) };
+      const tensors = [...model.tensors.values()].map(({ name, dtype, shape, byteLength, address, device }) => {
+        return { name, dtype, shape, byteLength, address, device, ...(digests === undefined ? {} : { sha256: digests.get(name) }) };
       });
       output.json({ tensors, report: model.report });
     } else {
@@ -94,10 +101,8 @@ export function showReport(report: LoadReport, output: Output): void {
       "  of which",
       `open ${formatDuration(times.openMs)}, plan ${formatDuration(times.planMs)}, allocate ${formatDuration(times.allocateMs)}, transfer ${formatDuration(times.transferMs)}`,
     ],
-    [
-      "memory",
-      `${formatBytes(report.allocationBytes)}, ${report.hugePageBytes === null ? "huge pages unknown" : `${formatBytes(report.hugePageBytes)} in huge pages`}`,
-    ],
+    ["memory", `${formatBytes(report.allocationBytes)}${memoryKind(report)}`],
+    ...nixlPairs(report),
   ]);
   output.line();
   output.table(
@@ -118,6 +123,25 @@ export function showReport(report: LoadReport, output: Output): void {
       shard.reason,
     ]),
   );
+}
+
+function memoryKind({ device, hugePageBytes }: LoadReport): string {
+  if (device !== "host") return ` on ${device}`;
+  return hugePageBytes === null ? ", huge pages unknown" : `, ${formatBytes(hugePageBytes)} in huge pages`;
+}
+
+function nixlPairs({ nixl }: LoadReport): [string, string][] {
+  if (nixl === null) return [];
+  const { plugin, windows, ms, registrations, path } = nixl;
+  const pairs: [string, string][] = [
+    ["NIXL", `${plugin}: ${windows} window(s) in ${formatDuration(ms)}`],
+    [
+      "  registered",
+      `${registrations.count} time(s), ${formatBytes(registrations.bytes)} of memory, in ${formatDuration(registrations.ms)}`,
+    ],
+  ];
+  if (path !== undefined) pairs.push(["  path", `${path.taken}: ${path.why}`]);
+  return pairs;
 }
 
 function known(bytes: number | null): string {

@@ -1,15 +1,20 @@
 import type { Command } from "commander";
+import type { DeviceName } from "../../arena/device-name.js";
 import { openCheckpoint } from "../../checkpoint/open.js";
+import { ModelExpressError } from "../../errors.js";
 import { planLoad } from "../../plan/plan-load.js";
+import { readMemoryOf } from "../../probe/device-memory.js";
+import type { AvailableMemory } from "../../probe/memory.js";
 import { formatBytes } from "../../units.js";
 import type { Context } from "../context.js";
 import { type GivenOptions, libraryOptions, options } from "../options.js";
 
 const help = `
-Nothing is allocated and no tensor is read. With --json every range, every chunk and the place of every tensor are listed.
+Nothing is allocated and no tensor is read. With --device cuda:N the plan is that of a load to a GPU, which need not be there. With --json every range, every chunk and the place of every tensor are listed.
 
 Examples:
   mx plan ./folder
+  mx plan ./folder --device cuda:0
   mx plan ./folder --include 'model.layers.0.*' --alignment 256 --json`;
 
 export function addPlan(program: Command, context: Context): void {
@@ -17,6 +22,7 @@ export function addPlan(program: Command, context: Context): void {
     .command("plan")
     .description("Show what a load would read from where to where, and whether it fits the memory there is.")
     .argument("<path>", "checkpoint")
+    .addOption(options.device())
     .addOption(options.include())
     .addOption(options.exclude())
     .addOption(options.placement())
@@ -31,7 +37,7 @@ export function addPlan(program: Command, context: Context): void {
 async function plan(path: string, given: GivenOptions, { output, signal }: Context): Promise<void> {
   const { weights, ...planOptions } = libraryOptions(given);
   const checkpoint = await openCheckpoint(path, { signal, ...(weights === undefined ? {} : { weights }) });
-  const planned = planLoad(checkpoint, planOptions);
+  const planned = planLoad(checkpoint, { ...planOptions, availableMemory: await memoryOf(planOptions.device ?? "host") });
   if (given.json) {
     output.json(planned);
     return;
@@ -41,6 +47,7 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
     memory.availableBytes === null ? "unknown what is available" : `${formatBytes(memory.availableBytes)} available (${memory.limitedBy})`;
   output.pairs([
     ["path", planned.checkpoint.path],
+    ["device", planned.device],
     ["tensors", `${totals.tensors} of ${planned.checkpoint.tensors}`],
     ["bytes", `${totals.bytes} (${formatBytes(totals.bytes)})`],
     ["reads", `${totals.chunks} chunk(s) of up to ${formatBytes(planned.maxChunkBytes)} in ${totals.ranges} range(s)`],
@@ -67,4 +74,14 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
       String(shard.chunkCount),
     ]),
   );
+}
+
+/** A plan can be made for a machine other than this one. */
+async function memoryOf(device: DeviceName): Promise<AvailableMemory> {
+  try {
+    return await readMemoryOf(device);
+  } catch (thrown) {
+    if (thrown instanceof ModelExpressError && thrown.code.startsWith("ERR_CUDA_")) return { bytes: null, limitedBy: "unknown" };
+    throw thrown;
+  }
 }

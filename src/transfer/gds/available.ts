@@ -18,12 +18,14 @@ export async function isGdsAvailable(options: NixlApiOptions = {}): Promise<bool
 
 /** @internal First thing that is missing; undefined when nothing is. */
 export async function whyGdsUnavailable(options: NixlApiOptions, read: ReadText): Promise<string | undefined> {
+  // The cheapest first: without the module nothing has to be loaded.
+  if (!/^nvidia_fs /m.test(read("/proc/modules") ?? "")) return "the kernel module nvidia_fs is not loaded (/proc/modules)";
+  const refusals = cufileNames.map((name) => addon().whyLibraryNotLoadable(name));
+  if (!refusals.includes("")) return `cuFile cannot be loaded: ${refusals.join("; ")}`;
   try {
     await loadNixl(options);
   } catch (thrown) {
     return thrown instanceof Error ? thrown.message : String(thrown);
   }
-  if (!/^nvidia_fs /m.test(read("/proc/modules") ?? "")) return "the kernel module nvidia_fs is not loaded (/proc/modules)";
-  const refusals = cufileNames.map((name) => addon().whyLibraryNotLoadable(name));
-  return refusals.includes("") ? undefined : `cuFile cannot be loaded: ${refusals.join("; ")}`;
+  return undefined;
 }

@@ -1,7 +1,8 @@
-import type { VmmArena } from "../../arena/arena.js";
+import { type Allocation, release } from "../../arena/allocation.js";
 import { errorOf } from "../../errors.js";
 import { awaitNative } from "../../native/failure.js";
 import type { WindowsSummary } from "../nixl/windows.js";
+import type { GdsPath } from "./path-statistics.js";
 
 /** What a batch really did. */
 export interface GdsReport extends WindowsSummary {
@@ -13,16 +14,10 @@ export interface GdsReport extends WindowsSummary {
   /** Bytes allocated, with the gaps between buffers. */
   readonly allocationBytes: number;
   readonly totalMs: number;
-  /** How bytes came to the device. NIXL does not tell whether cuFile read directly or in compatibility mode. */
-  readonly path: "host" | "unknown";
-}
-
-/** The memory behind a batch's buffers. */
-export interface BatchMemory {
-  readonly arena: VmmArena;
-  readonly address: bigint;
-  /** True when the arena is the batch's alone, and goes with it. */
-  readonly own: boolean;
+  /** How bytes came to the device, as counters prove it; see {@link GdsPath}. */
+  readonly path: "host" | GdsPath["taken"];
+  /** What says so, or why nothing does. */
+  readonly pathWhy: string;
 }
 
 /** One range of the file, on the device. Valid until its batch is closed. */
@@ -43,11 +38,15 @@ export class DeviceBuffer {
 
   /**
    * The bytes themselves, without a copy. They are detached when the batch is closed.
-   * @throws ERR_TENSOR_RELEASED; ERR_ARENA_NOT_LOADABLE on a device: see {@link copyToHost}; ERR_TENSOR_VIEW_TOO_LARGE
+   * @throws ERR_TENSOR_RELEASED; ERR_TENSOR_ON_DEVICE: see {@link copyToHost}; ERR_TENSOR_VIEW_TOO_LARGE
    */
   bytes(): Uint8Array {
     const memory = this.#batch.memory;
     if (this.byteLength === 0 || memory === undefined) return new Uint8Array(0);
+    if (memory.arena.memory === "device") {
+      const message = `the buffer is in the memory of ${this.device}, which JavaScript cannot look into: await copyToHost()`;
+      throw errorOf("ERR_TENSOR_ON_DEVICE", message, { facts: { device: this.device } });
+    }
     return new Uint8Array(memory.arena.view(this.address, this.byteLength));
   }
 
@@ -63,7 +62,7 @@ export class DeviceBuffer {
 export class GdsBatch {
   readonly buffers: readonly DeviceBuffer[];
   readonly report: GdsReport;
-  readonly #memory: BatchMemory | undefined;
+  readonly #memory: Allocation | undefined;
   readonly #copies = new Set<Promise<unknown>>();
   #closed = false;
 
@@ -71,7 +70,7 @@ export class GdsBatch {
    * @internal
    * @param at offsets of the buffers from the memory's address
    */
-  constructor(memory: BatchMemory | undefined, at: Float64Array, byteLengths: readonly number[], report: GdsReport) {
+  constructor(memory: Allocation | undefined, at: Float64Array, byteLengths: readonly number[], report: GdsReport) {
     this.#memory = memory;
     this.report = Object.freeze(report);
     this.buffers = Object.freeze(
@@ -87,7 +86,7 @@ export class GdsBatch {
   }
 
   /** @internal @throws ERR_TENSOR_RELEASED */
-  get memory(): BatchMemory | undefined {
+  get memory(): Allocation | undefined {
     if (this.#closed) throw errorOf("ERR_TENSOR_RELEASED", "the buffers of this batch were given back by its close()");
     return this.#memory;
   }
@@ -107,16 +106,11 @@ export class GdsBatch {
   async close(): Promise<void> {
     while (this.#copies.size > 0) await Promise.allSettled(this.#copies);
     if (this.#closed) return;
-    if (this.#memory !== undefined) releaseMemory(this.#memory);
+    if (this.#memory !== undefined) release(this.#memory);
     this.#closed = true;
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
-}
-
-export function releaseMemory({ arena, address, own }: BatchMemory): void {
-  if (own) arena.close();
-  else arena.free(address);
 }

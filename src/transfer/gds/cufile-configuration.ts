@@ -11,6 +11,8 @@ export interface CufileConfiguration {
   readonly limitBytes: number | undefined;
   /** Whether cuFile may read and copy where direct reads are impossible (`allow_compat_mode`). */
   readonly compatibilityMode: boolean | undefined;
+  /** Whether cuFile may read by the kernel's own PCI P2PDMA, without nvidia-fs (`use_pci_p2pdma`). */
+  readonly p2pDma: boolean | undefined;
 }
 
 /** Reads the file named by CUFILE_ENV_PATH_JSON, else /etc/cufile.json, as cuFile does. */
@@ -20,11 +22,15 @@ export function cufileConfiguration(environment: NodeJS.ProcessEnv = process.env
   // The file has comments, which JSON has not; each key occurs once outside of them.
   const plain = text?.replaceAll(/^\s*\/\/.*$/gm, "");
   const kib = plain?.match(/"max_device_pinned_mem_size_kb"\s*:\s*(\d+)/)?.[1];
-  const compatible = plain?.match(/"allow_compat_mode"\s*:\s*(true|false)/)?.[1];
+  const flag = (key: string) => {
+    const value = plain?.match(new RegExp(`"${key}"\\s*:\\s*(true|false)`))?.[1];
+    return value === undefined ? undefined : value === "true";
+  };
   return {
     path,
     found: text !== undefined,
     limitBytes: kib === undefined ? undefined : Number(kib) * 1024,
-    compatibilityMode: compatible === undefined ? undefined : compatible === "true",
+    compatibilityMode: flag("allow_compat_mode"),
+    p2pDma: flag("use_pci_p2pdma"),
   };
 }

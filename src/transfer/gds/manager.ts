@@ -1,23 +1,27 @@
 import type { FileHandle } from "node:fs/promises";
+import { type Allocation, release } from "../../arena/allocation.js";
 import type { VmmArena } from "../../arena/arena.js";
 import { errorOf } from "../../errors.js";
 import { publish } from "../../events.js";
 import type { NativeFile } from "../../native/addon.js";
-import { awaitNative, callNative } from "../../native/failure.js";
+import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { addressColumn } from "../addresses.js";
+import { allocateBefore } from "../allocate-before.js";
 import type { Transfer } from "../driver.js";
+import { duplicateFile } from "../duplicate-file.js";
 import { NixlAgent } from "../nixl/agent.js";
 import { cutChunks } from "../nixl/chunks.js";
 import { pluginTraits } from "../nixl/plugins.js";
 import { startWindows, type WindowsSummary, windowsInFlight } from "../nixl/windows.js";
 import { keepingAlive } from "../settled.js";
 import { awaitTransfer, within } from "../waiting.js";
-import { type BatchMemory, GdsBatch, releaseMemory } from "./batch.js";
+import { GdsBatch, type GdsReport } from "./batch.js";
 import { cufileConfiguration } from "./cufile-configuration.js";
-import { allocateOn } from "./device-memory.js";
 import { type GdsOptions, type GdsSettings, gdsSettings } from "./options.js";
+import { GdsCount } from "./path-statistics.js";
 import { type GdsRange, placeRanges } from "./ranges.js";
+import { requireDevice } from "./require-device.js";
 
 /** Most chunks in one window: many small tensors still make windows that an abort does not wait long for. */
 const windowChunks = 1024;
@@ -118,7 +122,7 @@ export class GdsTransferManager {
     if (!this.#initialized) throw this.#notInitialized("batchLoadFile() before initialize(), or after shutdown()");
     options.signal?.throwIfAborted();
     // No await before the descriptor is duplicated.
-    const source = typeof file === "string" ? await awaitNative(() => addon().openFile(file)) : duplicate(file);
+    const source = typeof file === "string" ? await awaitNative(() => addon().openFile(file)) : duplicateFile("batchLoadFile", file);
     try {
       return await this.#load(source, fileBytes, ranges, options, begin);
     } finally {
@@ -200,16 +204,23 @@ export class GdsTransferManager {
     const windowBytes = this.#windowBytes(totalBytes, source.name);
     const lengths = ranges.map(([, bytes]) => bytes);
     const facts = { file: source.name, device, plugin, registration, allocationBytes: totalBytes };
-    const path = device === "host" ? "host" : "unknown";
     if (totalBytes === 0) {
       const nothing = { bytes: 0, windows: 0, chunks: 0, registrations: 0, registeredBytes: 0, registerMs: 0, transferMs: 0 };
-      return new GdsBatch(undefined, at, lengths, { ...facts, ...nothing, totalMs: performance.now() - begin, path });
+      return new GdsBatch(undefined, at, lengths, {
+        ...facts,
+        ...nothing,
+        totalMs: performance.now() - begin,
+        ...uncounted(device, "nothing was read"),
+      });
     }
     if (!this.#initialized) throw this.#notInitialized("shutdown() came while the file was opened");
     const agent = await this.#currentAgent();
-    const memory = allocateOn(device, totalBytes, options.into);
+    if (options.into !== undefined) requireDevice(device, options.into);
+    const deadline = begin + timeoutMs;
+    const memory = await allocateBefore({ signal: options.signal, deadline, timeoutMs }, device, totalBytes, options.into);
     let transfer: Transfer<WindowsSummary>;
     try {
+      if (!this.#initialized) throw this.#notInitialized("shutdown() came while memory was allocated");
       const pieces = {
         file: new Uint32Array(ranges.length),
         offset: Float64Array.from(ranges, ([offset]) => offset),
@@ -229,17 +240,24 @@ export class GdsTransferManager {
         onFailure: () => this.#afterFailure(agent),
       });
     } catch (error) {
-      releaseMemory(memory);
+      release(memory);
       throw error;
     }
     this.#running.add(transfer);
     transfer.settled.then(() => this.#running.delete(transfer));
-    const deadline = begin + timeoutMs;
     const bytes = lengths.reduce((sum, length) => sum + length, 0);
-    const summary = await awaitTransfer(transfer, { signal: options.signal, deadline, timeoutMs, totalBytes: bytes }, () =>
-      this.#releaseAfterFailure(memory, agent),
-    );
-    return new GdsBatch(memory, at, lengths, { ...facts, ...summary, totalMs: performance.now() - begin, path });
+    const count = device !== "host" && pluginTraits(plugin).cufile ? new GdsCount() : undefined;
+    try {
+      const summary = await awaitTransfer(transfer, { signal: options.signal, deadline, timeoutMs, totalBytes: bytes }, () =>
+        this.#releaseAfterFailure(memory, agent),
+      );
+      const path = count?.end(bytes);
+      const shown =
+        path === undefined ? uncounted(device, `${plugin} does not read through cuFile`) : { path: path.taken, pathWhy: path.why };
+      return new GdsBatch(memory, at, lengths, { ...facts, ...summary, totalMs: performance.now() - begin, ...shown });
+    } finally {
+      count?.forget();
+    }
   }
 
   /** Bytes of a window. @throws ERR_GDS_REGISTRATION_LIMIT */
@@ -268,14 +286,14 @@ export class GdsTransferManager {
   }
 
   /** Memory that NIXL would not let go of is given back when the agent has ended. */
-  async #releaseAfterFailure(memory: BatchMemory, agent: NixlAgent): Promise<void> {
+  async #releaseAfterFailure(memory: Allocation, agent: NixlAgent): Promise<void> {
     try {
-      releaseMemory(memory);
+      release(memory);
     } catch {
       this.#giveUp(agent);
       await agent.ended.catch(() => {});
       try {
-        releaseMemory(memory);
+        release(memory);
       } catch (error) {
         publish({ event: "gds.release-failed", error });
       }
@@ -297,14 +315,9 @@ export class GdsTransferManager {
   }
 }
 
-function duplicate(file: number | FileHandle): NativeFile {
-  const fd = typeof file === "object" && file !== null ? file.fd : file;
-  if (!Number.isInteger(fd) || fd < 0 || fd >= 2 ** 31) {
-    throw errorOf("ERR_OPTION_INVALID", `batchLoadFile: file must be an open descriptor, a FileHandle or a path, it is ${String(fd)}`, {
-      facts: { option: "file", value: fd },
-    });
-  }
-  return callNative(() => addon().duplicateFile(fd));
+/** The path of a batch that no counter watched. */
+function uncounted(device: string, why: string): Pick<GdsReport, "path" | "pathWhy"> {
+  return device === "host" ? { path: "host", pathWhy: "the buffers are in host memory" } : { path: "unknown", pathWhy: why };
 }
 
 function requireFileBytes(source: NativeFile, fileBytes: number): void {

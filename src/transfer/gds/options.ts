@@ -1,4 +1,5 @@
-import { cudaDeviceNumber } from "../../arena/cuda-backend.js";
+import { currentCudaDevice } from "../../arena/cuda-backend.js";
+import { type DeviceName, requireDeviceName } from "../../arena/device-name.js";
 import { maxChunkKib, maxThreads, maxTimeoutMs, readEnv } from "../../envs.js";
 import { errorOf } from "../../errors.js";
 import { defaultCloseTimeoutMs, type NixlAgent } from "../nixl/agent.js";
@@ -7,8 +8,11 @@ import type { NixlApiOptions } from "../nixl/api.js";
 export interface GdsOptions extends NixlApiOptions {
   /** Name of the NIXL agent. */
   readonly agentName: string;
-  /** Where buffers lie: `cuda:0`, `cuda:1`, ..., or `host`. Default `cuda:0`. */
-  readonly device?: string;
+  /**
+   * Where buffers lie: `cuda:0`, `cuda:1`, ..., or `host`. Default: the device whose CUDA context is current on the thread that makes the
+   * manager, because other native code of this process chose it; else `cuda:0`.
+   */
+  readonly device?: DeviceName;
   /** NIXL plugin that reads. Default `GDS_MT`; on `host` `POSIX`. */
   readonly plugin?: string;
   /** An agent to use, which must have the plugin and stays the caller's to close. Default: one of the manager's own. */
@@ -31,7 +35,7 @@ export interface GdsOptions extends NixlApiOptions {
 /** Options with every default filled in. */
 export interface GdsSettings {
   readonly agentName: string;
-  readonly device: string;
+  readonly device: DeviceName;
   readonly plugin: string;
   readonly agent: NixlAgent | undefined;
   readonly threads: number;
@@ -47,13 +51,9 @@ export interface GdsSettings {
  * @throws ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN, ERR_ENV_INVALID
  */
 export function gdsSettings(options: GdsOptions): GdsSettings {
-  const { agentName, device = "cuda:0", agent, registration = "auto" } = options ?? {};
+  const { agentName, agent, registration = "auto" } = options ?? {};
   if (typeof agentName !== "string" || agentName === "") throw invalid("agentName", "a text that is not empty", agentName);
-  if (device !== "host" && cudaDeviceNumber(device) === undefined) {
-    throw errorOf("ERR_OPTION_UNKNOWN", `GdsTransferManager: device must be "host" or "cuda:N", it is ${JSON.stringify(device)}`, {
-      facts: { option: "device", value: device },
-    });
-  }
+  const device = requireDeviceName("device", options.device ?? currentCudaDevice());
   if (!["auto", "chunks", "whole"].includes(registration)) {
     throw errorOf("ERR_OPTION_UNKNOWN", `GdsTransferManager: registration must be auto, chunks or whole, it is ${String(registration)}`, {
       facts: { option: "registration", value: registration },

@@ -1,15 +1,19 @@
+import type { FileHandle } from "node:fs/promises";
 import type { VmmArena } from "../../arena/arena.js";
 import { cudaDeviceNumber } from "../../arena/cuda-backend.js";
 import { errorOf } from "../../errors.js";
 import { publish } from "../../events.js";
 import type { NativeFile, NativeNixlAgent } from "../../native/addon.js";
 import { awaitNative, callNative, fromNative } from "../../native/failure.js";
+import { addon } from "../../native/load.js";
 import { deferred } from "../deferred.js";
+import { duplicateFile } from "../duplicate-file.js";
 import { keepingAlive } from "../settled.js";
 import { within } from "../waiting.js";
 import type { AgentHandle } from "./agent-handle.js";
 import { loadNixl, type NixlApi, type NixlApiOptions } from "./api.js";
-import { nativeDescriptors, type Pieces, regionsOf } from "./descriptors.js";
+import { cutRegions } from "./arena-regions.js";
+import { nativeDescriptors, type Pieces } from "./descriptors.js";
 import { pluginTraits } from "./plugins.js";
 import { Registration } from "./registration.js";
 import { type NixlTransferOptions, Transfer } from "./transfer.js";
@@ -25,6 +29,17 @@ export interface NixlAgentOptions extends NixlApiOptions {
   readonly listenPort?: number;
   /** How long `close()` waits for transfers in flight, in milliseconds. Default 30000. */
   readonly closeTimeoutMs?: number;
+}
+
+/** How an arena is made known to an agent. */
+export interface RegisterOptions {
+  /** Plugin that is to know the memory. Default: the agent's first. */
+  readonly plugin?: string;
+  /**
+   * On a device: whether a region may span several allocations where the driver can export them as one dma-buf. Default: only for plugins that
+   * reach memory by dma-buf alone. UCX may choose `cuda_ipc`, which addresses one allocation; say true where UCX_TLS rules it out.
+   */
+  readonly spanAllocations?: boolean;
 }
 
 export const defaultCloseTimeoutMs = 30_000;
@@ -141,31 +156,52 @@ export class NixlAgent implements AgentHandle {
   }
 
   /**
-   * Makes everything alive in an arena known to a plugin, in as few regions as are legal: on the host one for each run of allocations side by
-   * side, on a device one for each allocation, for each is a physical handle of its own and a region may not span several.
-   * @throws ERR_NIXL_REGISTER, also for an arena without allocations
+   * Makes everything alive in an arena known to a plugin, in as few regions as are legal there; `regions`, `layout` and `reason` of the
+   * registration say which and why. What is allocated later is not part of it: see {@link Registration.covers}.
+   * @throws ERR_NIXL_REGISTER, also for an arena without allocations; ERR_ARENA_CLOSED; ERR_ARENA_NOT_LOADABLE; ERR_OPTION_UNKNOWN
    */
-  async registerArena(arena: VmmArena, plugin?: string): Promise<Registration> {
+  async registerArena(arena: VmmArena, options: RegisterOptions = {}): Promise<Registration> {
     this.#requireOpen();
-    const row = this.#row(plugin);
+    const row = this.#row(options.plugin);
+    const plugin = this.plugins[row] ?? "";
     const memory = memoryOf(arena);
+    if (arena.closed) throw errorOf("ERR_ARENA_CLOSED", "the arena to register is closed");
     const pins = callNative(() => arena.native.live());
     if (pins.length === 0)
-      throw errorOf("ERR_NIXL_REGISTER", "the arena has no allocation that could be registered", { facts: { length: 0 } });
-    const full: Pieces = { ...memory, ...regionsOf(pins, memory.kind === "DRAM") };
+      throw errorOf("ERR_NIXL_REGISTER", "the arena has no allocation that could be registered", { facts: { plugin, length: 0 } });
+    const regions = await cutRegions(arena, pins, options.spanAllocations ?? pluginTraits(plugin).spansAllocations, plugin);
+    const full: Pieces = { ...memory, address: regions.address, length: regions.length };
     const number = await awaitNative(() => this.native.register(row, nativeDescriptors(full), arena.native, pins, null));
-    return new Registration(this, number, full, this.plugins[row] ?? "", undefined);
+    return new Registration(this, number, full, plugin, undefined, regions);
   }
 
   /**
-   * Makes the first `bytes` bytes of a file known to a plugin. The registration holds a descriptor of its own.
-   * @internal
-   * @param pinned memory that is pinned until the registration is closed, because reads of this file go there
-   * @throws ERR_NIXL_REGISTER
+   * Makes the first `bytes` bytes of a file known to a plugin. The registration holds a descriptor of its own, which is the `device` of its
+   * `pieces`, and of the pieces of a transfer that reads it.
+   * @param file path, or descriptor number or FileHandle, which is duplicated before the call returns and may be closed at once
+   * @param bytes default: all of it
+   * @param pinned internal: memory that is pinned until the registration is closed, because reads of this file go there
+   * @throws ERR_OPTION_INVALID, ERR_TRANSFER_OPEN, ERR_NIXL_REGISTER
    */
-  async registerFile(file: NativeFile, bytes: number, plugin?: string, pinned?: PinnedMemory): Promise<Registration> {
+  async registerFile(
+    file: string | number | FileHandle | NativeFile,
+    bytes?: number,
+    plugin?: string,
+    pinned?: PinnedMemory,
+  ): Promise<Registration> {
     this.#requireOpen();
     const row = this.#row(plugin);
+    if (isNativeFile(file)) return this.#registerFile(file, bytes ?? file.size, row, pinned);
+    const source = typeof file === "string" ? await awaitNative(() => addon().openFile(file)) : duplicateFile("registerFile", file);
+    try {
+      return await this.#registerFile(source, bytes ?? source.size, row, pinned);
+    } finally {
+      source.close();
+    }
+  }
+
+  async #registerFile(file: NativeFile, bytes: number, row: number, pinned: PinnedMemory | undefined): Promise<Registration> {
+    requireBytes(bytes);
     const pieces: Pieces = { kind: "FILE", device: file.number, address: BigUint64Array.of(0n), length: Float64Array.of(bytes) };
     const pins = pinned === undefined ? null : BigUint64Array.of(pinned.address, BigInt(pinned.length));
     const { name } = file;
@@ -192,7 +228,7 @@ export class NixlAgent implements AgentHandle {
 
   /**
    * Prepares a transfer between registered memory of this agent and a registered file, or memory of another agent.
-   * @throws ERR_NIXL_TRANSFER, ERR_NIXL_BROKEN
+   * @throws ERR_NIXL_NOT_REGISTERED when a local piece lies in none of the registrations given; ERR_NIXL_TRANSFER, ERR_NIXL_BROKEN
    */
   async createTransfer(options: NixlTransferOptions): Promise<Transfer> {
     this.#requireOpen();
@@ -249,6 +285,17 @@ export function memoryOf(arena: VmmArena): { readonly kind: "DRAM" | "VRAM"; rea
   if (arena.memory === "device" && device !== undefined) return { kind: "VRAM", device };
   const message = `NIXL can use memory of the host or of a device cuda:N; this arena's memory is "${arena.memory}" on ${arena.device}`;
   throw errorOf("ERR_ARENA_NOT_LOADABLE", message, { facts: { device: arena.device } });
+}
+
+function isNativeFile(file: string | number | FileHandle | NativeFile): file is NativeFile {
+  return typeof file === "object" && file !== null && "requireUnchanged" in file;
+}
+
+function requireBytes(bytes: number): void {
+  if (Number.isSafeInteger(bytes) && bytes >= 0) return;
+  throw errorOf("ERR_OPTION_INVALID", `registerFile: bytes must be an integer from 0 on, it is ${String(bytes)}`, {
+    facts: { option: "bytes", value: bytes },
+  });
 }
 
 function withFile(thrown: unknown, file: string): unknown {

@@ -1,14 +1,16 @@
-import { errorOf } from "../../errors.js";
-import type { NativeFile, TransferFiles, TransferPieces, TransferSummary } from "../../native/addon.js";
+import { errorOf, type ModelExpressError } from "../../errors.js";
+import type { NativeFile, TransferFiles, TransferPieces } from "../../native/addon.js";
 import { awaitNative, callNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { deferred } from "../deferred.js";
-import type { Transfer, TransferBatch, TransferDriver } from "../driver.js";
+import type { BatchSummary, NixlBatchSummary, ReadPath, Transfer, TransferBatch, TransferDriver } from "../driver.js";
+import { cufileConfiguration } from "../gds/cufile-configuration.js";
+import { GdsCount } from "../gds/path-statistics.js";
 import { NixlAgent } from "./agent.js";
 import { cutChunks } from "./chunks.js";
-import { startWindows, type WindowsSummary, windowsInFlight } from "./windows.js";
+import { pluginTraits } from "./plugins.js";
+import { startWindows, type WindowsOptions, type WindowsSummary, windowsInFlight } from "./windows.js";
 
-const defaultPlugin = "POSIX";
 /** Longest piece: see `maxChunkKib` of envs.ts. */
 const maxPieceBytes = 2 ** 30;
 const windowChunks = 256;
@@ -18,20 +20,38 @@ const posixReads = windowChunks * windowsInFlight;
 /** Reads by a plugin of NIXL's, with an agent for each batch, so that a failure of one disturbs no other. */
 export const nixlDriver: TransferDriver = {
   name: "nixl",
-  capabilities: { memory: ["host"], copies: true, registrable: true },
-  submit: (batch) => new NixlBatch(batch),
+  capabilities: { memory: ["host", "device"], copies: true, registrable: true },
+  submit: (batch) => submitNixl(batch),
 };
 
+/**
+ * Starts a batch.
+ * @param onRefused told of each file that the plugin cannot register, which is then left out; without it that is a failure
+ */
+export function submitNixl(batch: TransferBatch, onRefused?: WindowsOptions["onRefused"]): Transfer {
+  return new NixlBatch(batch, onRefused);
+}
+
+/** The plugin that reads a batch. */
+function pluginOf({ arena, plugin }: TransferBatch): string {
+  return plugin ?? (arena.memory === "device" ? "GDS_MT" : "POSIX");
+}
+
 class NixlBatch implements Transfer {
-  readonly done: Promise<TransferSummary>;
+  readonly done: Promise<BatchSummary>;
   readonly settled: Promise<void>;
   readonly #batch: TransferBatch;
-  readonly #done = deferred<TransferSummary>();
+  readonly #plugin: string;
+  readonly #refused = new Set<number>();
+  readonly #onRefused: WindowsOptions["onRefused"];
+  readonly #done = deferred<BatchSummary>();
   #windows: Transfer<WindowsSummary> | undefined;
   #aborted = false;
 
-  constructor(batch: TransferBatch) {
+  constructor(batch: TransferBatch, onRefused: WindowsOptions["onRefused"]) {
     this.#batch = batch;
+    this.#plugin = pluginOf(batch);
+    this.#onRefused = onRefused;
     this.done = this.#done.promise;
     this.done.catch(() => {});
     this.settled = this.#run();
@@ -49,26 +69,42 @@ class NixlBatch implements Transfer {
 
   /** Never rejects: failures go to `done`. */
   async #run(): Promise<void> {
+    const begin = performance.now();
+    const plugin = this.#plugin;
     let agent: NixlAgent | undefined;
+    let count: GdsCount | undefined;
     try {
-      const plugin = this.#batch.plugin ?? defaultPlugin;
       const chunks = cutChunks(this.#batch.pieces, Math.min(this.#batch.maxChunkBytes, maxPieceBytes));
       if (chunks.length.length === 0) {
-        this.#done.resolve(summaryOf(this.#batch, 0));
+        this.#done.resolve(this.#summary(0));
         return;
       }
+      if (pluginTraits(plugin).cufile && this.#batch.arena.memory === "device") count = new GdsCount();
       agent = await NixlAgent.create({ name: "mx-load", plugins: { [plugin]: this.#parameters(plugin) }, progressThread: false });
       if (!this.#aborted) this.#windows = this.#start(agent, plugin, chunks);
-      const reads = await this.#windows?.done;
+      const moved = await this.#windows?.done;
       await this.#windows?.settled;
+      const path = moved !== undefined && moved.bytes > 0 ? count?.end(moved.bytes) : undefined;
       await agent.close();
-      if (reads !== undefined) this.#done.resolve(summaryOf(this.#batch, reads.chunks));
+      if (moved === undefined) return;
+      const { windows, registrations, registeredBytes, registerMs, transferMs } = moved;
+      const nixl: NixlBatchSummary = {
+        plugin,
+        windows,
+        registrations: { count: registrations, bytes: registeredBytes, ms: registerMs },
+        transferMs,
+        ms: performance.now() - begin,
+        ...(path === undefined ? {} : { path }),
+      };
+      this.#done.resolve({ ...this.#summary(moved.chunks), nixl });
     } catch (error) {
       this.#done.reject(error);
       // The agent's end waits for whatever is still in flight.
       agent?.beginClose();
       await this.#windows?.settled;
       await agent?.ended.catch(() => {});
+    } finally {
+      count?.forget();
     }
   }
 
@@ -86,7 +122,6 @@ class NixlBatch implements Transfer {
       if (after > end) end = after;
     }
     const allocation = { address: begin, length: Number(end - begin) };
-    const windowBytes = threads * maxChunkBytes;
     return startWindows({
       agent,
       plugin,
@@ -94,11 +129,45 @@ class NixlBatch implements Transfer {
       allocation,
       open: (file) => openFile(files, file),
       chunks,
-      windowBytes,
+      windowBytes: windowBytesOf(plugin, threads * maxChunkBytes),
       windowChunks,
       registration: "chunks",
+      ...(this.#onRefused === undefined ? {} : { onRefused: (file, error) => this.#refuse(file, error) }),
     });
   }
+
+  #refuse(file: number, error: ModelExpressError): void {
+    this.#refused.add(file);
+    this.#onRefused?.(file, error);
+  }
+
+  #summary(reads: number): BatchSummary {
+    const { files, pieces } = this.#batch;
+    const count = files.paths.length;
+    const bufferedBytes = new Float64Array(count);
+    const ways = new Array<ReadPath | undefined>(count).fill(undefined);
+    for (const [row, length] of pieces.length.entries()) {
+      const file = pieces.file[row] ?? 0;
+      if (length === 0 || this.#refused.has(file)) continue;
+      bufferedBytes[file] = (bufferedBytes[file] ?? 0) + length;
+      ways[file] = "nixl";
+    }
+    return {
+      bufferedBytes,
+      cachedBytes: new Float64Array(count).fill(-1),
+      directBytes: new Float64Array(count),
+      fallback: new Array<string>(count).fill(""),
+      reads,
+      directByThreads: false,
+      ways,
+    };
+  }
+}
+
+/** Bytes in a window: as wanted, but all windows in flight together within what cuFile lets be registered. */
+function windowBytesOf(plugin: string, wanted: number): number {
+  const limit = pluginTraits(plugin).cufile ? cufileConfiguration().limitBytes : undefined;
+  return limit === undefined ? wanted : Math.max(1, Math.min(wanted, Math.floor(limit / windowsInFlight)));
 }
 
 /** Opens a file in the state that the plan was made from. */
@@ -111,21 +180,4 @@ async function openFile({ paths, size, dev, ino, mtimeNs }: TransferFiles, row: 
     file.close();
     throw error;
   }
-}
-
-function summaryOf({ files, pieces }: TransferBatch, reads: number): TransferSummary {
-  const count = files.paths.length;
-  const bufferedBytes = new Float64Array(count);
-  for (const [row, length] of pieces.length.entries()) {
-    const file = pieces.file[row] ?? 0;
-    bufferedBytes[file] = (bufferedBytes[file] ?? 0) + length;
-  }
-  return {
-    bufferedBytes,
-    cachedBytes: new Float64Array(count).fill(-1),
-    directBytes: new Float64Array(count),
-    fallback: new Array<string>(count).fill(""),
-    reads,
-    directByThreads: false,
-  };
 }

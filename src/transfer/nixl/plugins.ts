@@ -5,18 +5,26 @@ export interface PluginTraits {
    * others queued with pointers to the request: only destroying the agent, which waits for the kernel, ends them.
    */
   readonly strands: boolean;
+  /** True when it can use the memory of devices. */
+  readonly devices: boolean;
   /** True when reads go through cuFile, whose limit on registered bytes then counts. */
   readonly cufile: boolean;
+  /**
+   * True when a region of device memory may span several physical handles wherever the driver exports it as one dma-buf. Not where the way to
+   * the memory may be another: UCX's `cuda_ipc` addresses one handle, and cuFile pins pages by itself.
+   */
+  readonly spansAllocations: boolean;
 }
 
 const traits: ReadonlyMap<string, PluginTraits> = new Map([
-  ["POSIX", { strands: true, cufile: false }],
-  ["GDS", { strands: true, cufile: true }],
-  ["GDS_MT", { strands: false, cufile: true }],
-  ["UCX", { strands: false, cufile: false }],
+  ["POSIX", { strands: true, devices: false, cufile: false, spansAllocations: false }],
+  ["GDS", { strands: true, devices: true, cufile: true, spansAllocations: false }],
+  ["GDS_MT", { strands: false, devices: true, cufile: true, spansAllocations: false }],
+  ["UCX", { strands: false, devices: true, cufile: false, spansAllocations: false }],
+  ["LIBFABRIC", { strands: true, devices: true, cufile: false, spansAllocations: true }],
 ]);
 
-/** Of an unknown plugin the worst is assumed. */
+/** Of an unknown plugin the worst is assumed, save that it may know devices: NIXL refuses what it cannot do. */
 export function pluginTraits(name: string): PluginTraits {
-  return traits.get(name) ?? { strands: true, cufile: false };
+  return traits.get(name) ?? { strands: true, devices: true, cufile: false, spansAllocations: false };
 }

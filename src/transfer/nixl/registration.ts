@@ -1,8 +1,14 @@
 import { awaitNative } from "../../native/failure.js";
 import type { AgentHandle } from "./agent-handle.js";
+import type { ArenaRegions, RegionLayout } from "./arena-regions.js";
+import { Coverage } from "./coverage.js";
 import { type Pieces, pieceBytes } from "./descriptors.js";
 
-/** Memory or a file that an agent's plugin knows. Closed by `close()`, `await using`, or with its agent. */
+/**
+ * Memory or a file that an agent's plugin knows. Closed by `close()`, `await using`, or with its agent. It belongs to the agent: one that
+ * nobody holds any more stays, for other processes may be reading, and goes with the agent, which ends by a finalizer when it is unreachable
+ * itself.
+ */
 export class Registration {
   readonly agent: AgentHandle;
   readonly plugin: string;
@@ -10,26 +16,45 @@ export class Registration {
   readonly pieces: Pieces;
   /** Bytes of all pieces. */
   readonly byteLength: number;
+  /** How the memory was cut into `pieces`. */
+  readonly layout: RegionLayout;
+  /** Why so, in words for a log or a report. */
+  readonly reason: string;
   /** Path of a registered file, where it is known. */
   readonly file: string | undefined;
   /** @internal */
   readonly number: number;
+  #coverage: Coverage | undefined;
   #closed: Promise<void> | undefined;
 
   /** @internal Made by the methods of {@link NixlAgent}. */
-  constructor(agent: AgentHandle, number: number, pieces: Pieces, plugin: string, file: string | undefined) {
+  constructor(
+    agent: AgentHandle,
+    number: number,
+    pieces: Pieces,
+    plugin: string,
+    file: string | undefined,
+    { layout, reason }: Pick<ArenaRegions, "layout" | "reason"> = { layout: "pieces", reason: "as the caller named them" },
+  ) {
     this.agent = agent;
     this.number = number;
     this.pieces = pieces;
     this.plugin = plugin;
     this.byteLength = pieceBytes(pieces);
     this.file = file;
+    this.layout = layout;
+    this.reason = reason;
+  }
+
+  /** Number of `pieces`: one in a registration of a model's arena. */
+  get regions(): number {
+    return this.pieces.length.length;
   }
 
   /** True when the whole of `[address, address + length)` lies within one registered piece. Memory allocated afterwards does not. */
   covers(address: bigint, length: number): boolean {
-    const { address: begin, length: lengths } = this.pieces;
-    return begin.some((start, row) => start <= address && address + BigInt(length) <= start + BigInt(lengths[row] ?? 0));
+    this.#coverage ??= new Coverage(this.pieces);
+    return this.#coverage.holds(address, length);
   }
 
   /**

@@ -53,8 +53,9 @@ export class Transfer {
     this.settled = this.#settled.promise;
   }
 
-  /** @internal */
+  /** @internal @throws ERR_NIXL_NOT_REGISTERED */
   static async create(agent: AgentHandle, plugin: number, options: NixlTransferOptions): Promise<Transfer> {
+    requireRegistered(options);
     const spec: NixlTransferSpec = {
       plugin,
       write: options.operation === "write",
@@ -130,4 +131,18 @@ export class Transfer {
     }
     await this.release();
   }
+}
+
+/** NIXL says of memory that it does not know only that it found nothing. */
+function requireRegistered({ local, registrations }: NixlTransferOptions): void {
+  const usable = registrations.filter(({ pieces }) => pieces.kind === local.kind && pieces.device === local.device);
+  // Whoever registers the very pieces that are moved has nothing to look up.
+  if (usable.some(({ pieces }) => pieces.address === local.address && pieces.length === local.length)) return;
+  local.address.forEach((address, row) => {
+    const length = local.length[row] ?? 0;
+    if (usable.some((registration) => registration.covers(address, length))) return;
+    const shown = `${length} bytes of ${local.kind} at 0x${address.toString(16)} (piece ${row})`;
+    const message = `${shown} lie in none of the ${registrations.length} registrations given: memory allocated after arena.register() is not part of it, register again`;
+    throw errorOf("ERR_NIXL_NOT_REGISTERED", message, { facts: { address: `0x${address.toString(16)}`, length, piece: row } });
+  });
 }

@@ -1,5 +1,5 @@
 import type { VmmArena } from "../../arena/arena.js";
-import { errorOf } from "../../errors.js";
+import { errorOf, ModelExpressError } from "../../errors.js";
 import { publish } from "../../events.js";
 import type { NativeFile, TransferPieces } from "../../native/addon.js";
 import { callNative } from "../../native/failure.js";
@@ -29,6 +29,8 @@ export interface WindowsOptions {
   readonly windowChunks: number;
   /** Registers the bases that are read, window by window, or the allocation once. */
   readonly registration: "chunks" | "whole";
+  /** Called for a file that the plugin cannot register: its windows are then left out. Default: that is a failure. */
+  readonly onRefused?: (file: number, error: ModelExpressError) => void;
   /** Called once, at the first failure or abort, before `settled`. */
   readonly onFailure?: () => void;
 }
@@ -38,7 +40,7 @@ interface SourceFile {
   readonly registration: Registration;
 }
 
-/** What a run of windows did. */
+/** What a run of windows did, without those that were left out. */
 export interface WindowsSummary {
   readonly bytes: number;
   readonly windows: number;
@@ -67,17 +69,24 @@ class WindowsRun implements Transfer<WindowsSummary> {
   readonly #windows: readonly Window[];
   /** Windows of each file that are not over. */
   readonly #left = new Map<number, number>();
+  /** The file that comes after each. */
+  readonly #nextFile = new Map<number, number>();
   readonly #files = new Map<number, Promise<SourceFile>>();
   readonly #moving = new Set<NixlTransfer>();
   readonly #done = deferred<WindowsSummary>();
-  readonly #sums = { bytes: 0, registrations: 0, registeredBytes: 0, registerMs: 0, transferMs: 0 };
+  readonly #sums = { bytes: 0, windows: 0, chunks: 0, registrations: 0, registeredBytes: 0, registerMs: 0, transferMs: 0 };
   #next = 0;
   #failure: { readonly error: unknown } | undefined;
 
   constructor(options: WindowsOptions) {
     this.#options = options;
     this.#windows = cutWindows(options.chunks, options.windowBytes, options.windowChunks);
-    for (const { file } of this.#windows) this.#left.set(file, (this.#left.get(file) ?? 0) + 1);
+    let last: number | undefined;
+    for (const { file } of this.#windows) {
+      this.#left.set(file, (this.#left.get(file) ?? 0) + 1);
+      if (last !== undefined && last !== file) this.#nextFile.set(last, file);
+      last = file;
+    }
     this.done = this.#done.promise;
     this.done.catch(() => {});
     this.settled = this.#run();
@@ -107,10 +116,7 @@ class WindowsRun implements Transfer<WindowsSummary> {
     await Promise.all(lanes);
     if (whole !== undefined) await this.#undo(whole);
     for (const file of [...this.#files.keys()].reverse()) await this.#closeFile(file);
-    const { chunks } = this.#options;
-    if (this.#failure === undefined) {
-      this.#done.resolve(Object.freeze({ ...this.#sums, windows: this.#windows.length, chunks: chunks.length.length }));
-    }
+    if (this.#failure === undefined) this.#done.resolve(Object.freeze({ ...this.#sums }));
   }
 
   /** Moves window after window. Never rejects: failures are recorded. */
@@ -123,6 +129,26 @@ class WindowsRun implements Transfer<WindowsSummary> {
   }
 
   async #move(window: Window, whole: Registration | undefined): Promise<void> {
+    const source = await this.#admitted(window.file);
+    if (source !== undefined) await this.#read(window, source.registration, whole);
+    const left = (this.#left.get(window.file) ?? 0) - 1;
+    this.#left.set(window.file, left);
+    if (left === 0) await this.#closeFile(window.file);
+  }
+
+  /** A file that can be read; undefined where it was refused or failed. */
+  async #admitted(file: number): Promise<SourceFile | undefined> {
+    try {
+      return await this.#file(file);
+    } catch (error) {
+      const { onRefused } = this.#options;
+      if (onRefused !== undefined && error instanceof ModelExpressError && error.code === "ERR_NIXL_REGISTER") onRefused(file, error);
+      else this.#fail(error);
+      return undefined;
+    }
+  }
+
+  async #read(window: Window, source: Registration, whole: Registration | undefined): Promise<void> {
     const { agent, plugin, chunks } = this.#options;
     const local: Pieces = {
       ...memoryOf(this.#options.arena),
@@ -133,7 +159,6 @@ class WindowsRun implements Transfer<WindowsSummary> {
     let transfer: NixlTransfer | undefined;
     let posted = false;
     try {
-      const { registration: source } = await this.#file(window.file);
       own = whole === undefined ? await this.#timed("registerMs", () => agent.registerPieces(local, plugin, this.#pinned)) : undefined;
       if (own !== undefined) this.#count(own);
       const memory = own ?? whole;
@@ -149,9 +174,12 @@ class WindowsRun implements Transfer<WindowsSummary> {
         posted = true;
         this.#moving.add(transfer);
         transfer.post();
+        this.#openNext(window.file);
         const { done } = transfer;
         await this.#timed("transferMs", () => done);
         this.#sums.bytes += window.bytes;
+        this.#sums.windows++;
+        this.#sums.chunks += window.end - window.begin;
       }
     } catch (error) {
       this.#fail(error);
@@ -164,12 +192,15 @@ class WindowsRun implements Transfer<WindowsSummary> {
       await this.#undo({ close: () => transfer.release() });
     }
     if (own !== undefined) await this.#undo(own);
-    const left = (this.#left.get(window.file) ?? 0) - 1;
-    this.#left.set(window.file, left);
-    if (left === 0) await this.#closeFile(window.file);
   }
 
-  /** A file and its registration, made by the first window that needs it: the next file's while the present one is read. */
+  /** Registers the file after this one, so that it is ready when the present one's reads end. What fails is seen when its turn comes. */
+  #openNext(file: number): void {
+    const next = this.#nextFile.get(file);
+    if (next !== undefined && (this.#left.get(next) ?? 0) > 0) this.#file(next).catch(() => {});
+  }
+
+  /** A file and its registration, made once: when the file before it is being read, or by its own first window. */
   #file(file: number): Promise<SourceFile> {
     let source = this.#files.get(file);
     if (source === undefined) {

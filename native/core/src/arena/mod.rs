@@ -28,6 +28,7 @@ pub use ledger::Allocation;
 pub use pin::Pin;
 pub use view::View;
 
+use crate::cuda::CudaDevice;
 use crate::error::{Error, Result};
 use crate::vmm::{MemoryKind, VmmBackend};
 use ledger::{Kept, Ledger, Remover};
@@ -344,6 +345,11 @@ impl Arena {
         Ok(bytes)
     }
 
+    /// The device whose memory it is, where a native backend of CUDA's gave it.
+    pub fn cuda_device(&self) -> Option<&CudaDevice> {
+        self.backend.as_ref().and_then(|backend| backend.cuda_device())
+    }
+
     fn unpin(&self, stripe: usize, start: usize) {
         self.lock(stripe).ledger.unpin(start);
     }
@@ -496,7 +502,7 @@ fn no_size() -> Error {
 fn busy(operation: &'static str, allocation: Allocation) -> Error {
     let Allocation { address, bytes, .. } = allocation;
     let message = format!(
-        "{operation}: the {bytes} bytes at {address:#x} are still used by a transfer: await it, or the `settled` promise of its error, first"
+        "{operation}: the {bytes} bytes at {address:#x} are still used by a transfer, or registered: await it, or the `settled` promise of its error, or close the registration, first"
     );
     Error::new("ERR_ARENA_BUSY", message).with("operation", operation).with("address", format!("{address:#x}")).with("length", bytes)
 }

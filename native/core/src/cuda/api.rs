@@ -56,6 +56,16 @@ functions! {
     memory_set_access = "cuMemSetAccess" (DevicePointer, usize, *const AccessDescriptor, usize);
     range_handle = "cuMemGetHandleForAddressRange" (*mut c_void, DevicePointer, usize, c_int, c_ulonglong);
     copy_to_host = "cuMemcpyDtoH_v2" (*mut c_void, DevicePointer, usize);
+    host_register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+    host_unregister = "cuMemHostUnregister" (*mut c_void);
+    stream_create = "cuStreamCreate" (*mut Stream, c_uint);
+    stream_synchronize = "cuStreamSynchronize" (Stream);
+    stream_destroy = "cuStreamDestroy_v2" (Stream);
+    event_create = "cuEventCreate" (*mut Event, c_uint);
+    event_record = "cuEventRecord" (Event, Stream);
+    event_synchronize = "cuEventSynchronize" (Event);
+    event_destroy = "cuEventDestroy_v2" (Event);
+    copy_to_device = "cuMemcpyHtoDAsync_v2" (DevicePointer, *const c_void, usize, Stream);
 }
 
 /// An initialised driver library. It stays loaded: a CUDA driver is not made to be unloaded.

@@ -280,6 +280,10 @@ impl VmmBackend for CudaBackend {
         Ok(())
     }
 
+    fn cuda_device(&self) -> Option<&CudaDevice> {
+        Some(&self.device)
+    }
+
     fn copy_to_host(&self, address: usize, into: &mut [u8]) -> Result<()> {
         let _current = self.device.enter()?;
         // SAFETY: the caller holds the device memory; `into` is as long.

@@ -10,7 +10,7 @@ use super::api::{CudaApi, Functions};
 use crate::error::{Error, Result};
 
 /// The driver's own name first: `libcuda.so` is the development link, and in toolkits without a driver a stub.
-const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+pub(super) const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
 /// Libraries that were initialised, by what was asked for.
 static OPEN: Mutex<Vec<(Option<String>, &'static CudaApi)>> = Mutex::new(Vec::new());

@@ -71,6 +71,16 @@ pub fn api() -> &'static CudaApi {
         memory_set_access,
         range_handle,
         copy_to_host,
+        host_register,
+        host_unregister,
+        stream_create,
+        stream_synchronize,
+        stream_destroy,
+        event_create,
+        event_record,
+        event_synchronize,
+        event_destroy,
+        copy_to_device,
     };
     Box::leak(Box::new(CudaApi::initialize(functions, "stand-in".to_owned()).unwrap()))
 }
@@ -331,4 +341,44 @@ unsafe extern "C" fn memory_set_access(address: DevicePointer, bytes: usize, acc
         }
         _ => ERROR_INVALID_VALUE,
     })
+}
+
+unsafe extern "C" fn host_register(_address: *mut c_void, bytes: usize, _flags: c_uint) -> Status {
+    call("cuMemHostRegister", format!("pin {bytes}"), |driver| in_context(driver, SUCCESS))
+}
+
+unsafe extern "C" fn host_unregister(_address: *mut c_void) -> Status {
+    call("cuMemHostUnregister", "unpin".into(), |driver| in_context(driver, SUCCESS))
+}
+
+unsafe extern "C" fn stream_create(_stream: *mut Stream, flags: c_uint) -> Status {
+    call("cuStreamCreate", format!("stream {flags}"), |driver| in_context(driver, SUCCESS))
+}
+
+unsafe extern "C" fn stream_synchronize(_stream: Stream) -> Status {
+    call("cuStreamSynchronize", "drain".into(), |driver| in_context(driver, SUCCESS))
+}
+
+unsafe extern "C" fn stream_destroy(_stream: Stream) -> Status {
+    call("cuStreamDestroy", "destroy stream".into(), |driver| in_context(driver, SUCCESS))
+}
+
+unsafe extern "C" fn event_create(_event: *mut Event, flags: c_uint) -> Status {
+    call("cuEventCreate", format!("event {flags}"), |driver| in_context(driver, SUCCESS))
+}
+
+unsafe extern "C" fn event_record(_event: Event, _stream: Stream) -> Status {
+    call("cuEventRecord", "record".into(), |driver| in_context(driver, SUCCESS))
+}
+
+unsafe extern "C" fn event_synchronize(_event: Event) -> Status {
+    call("cuEventSynchronize", "wait".into(), |driver| in_context(driver, SUCCESS))
+}
+
+unsafe extern "C" fn event_destroy(_event: Event) -> Status {
+    call("cuEventDestroy", "destroy event".into(), |driver| in_context(driver, SUCCESS))
+}
+
+unsafe extern "C" fn copy_to_device(_to: DevicePointer, _from: *const c_void, bytes: usize, _stream: Stream) -> Status {
+    call("cuMemcpyHtoDAsync", format!("to device {bytes}"), |driver| in_context(driver, SUCCESS))
 }

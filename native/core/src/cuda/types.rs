@@ -1,6 +1,6 @@
 //! Types and numbers of `cuda.h` (CUDA 12), as far as they are used here.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 /// `CUresult`.
 pub type Status = c_int;
@@ -9,6 +9,10 @@ pub type Context = *mut c_void;
 pub type DevicePointer = u64;
 /// `CUmemGenericAllocationHandle`.
 pub type MemoryHandle = u64;
+/// `CUstream`.
+pub type Stream = *mut c_void;
+/// `CUevent`.
+pub type Event = *mut c_void;
 
 pub const SUCCESS: Status = 0;
 pub const ERROR_INVALID_VALUE: Status = 1;
@@ -33,6 +37,10 @@ pub const LOCATION_TYPE_DEVICE: c_int = 1;
 pub const ACCESS_READ_WRITE: c_int = 3;
 pub const GRANULARITY_MINIMUM: c_int = 0;
 pub const RANGE_HANDLE_TYPE_DMA_BUF: c_int = 1;
+/// Not ordered with the default stream that frameworks use.
+pub const STREAM_NON_BLOCKING: c_uint = 1;
+/// Whoever waits sleeps, and nobody asks when it was.
+pub const EVENT_BLOCKING_SYNC_WITHOUT_TIMING: c_uint = 1 | 2;
 
 /// `CUmemLocation`.
 #[repr(C)]

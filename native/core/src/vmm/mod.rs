@@ -10,6 +10,7 @@ pub use huge_pages::huge_page_bytes;
 
 use std::sync::Arc;
 
+use crate::cuda::CudaDevice;
 use crate::error::{Error, Result};
 
 /// What kind of memory lies behind the addresses of a backend.
@@ -52,6 +53,10 @@ pub trait VmmBackend: Send + Sync {
         let message = format!("the memory of this backend cannot be copied to the host ({} bytes)", into.len());
         Err(Error::new("ERR_ARENA_NOT_LOADABLE", message))
     }
+    /// The device whose memory it is, where it is CUDA's.
+    fn cuda_device(&self) -> Option<&CudaDevice> {
+        None
+    }
 }
 
 /// One backend under several arenas.
@@ -82,5 +87,8 @@ impl<Backend: VmmBackend + ?Sized> VmmBackend for Arc<Backend> {
     }
     fn copy_to_host(&self, address: usize, into: &mut [u8]) -> Result<()> {
         (**self).copy_to_host(address, into)
+    }
+    fn cuda_device(&self) -> Option<&CudaDevice> {
+        (**self).cuda_device()
     }
 }

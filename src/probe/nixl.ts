@@ -1,0 +1,42 @@
+import { existsSync, readdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { type LibraryTried, loadNixl, type NixlApiOptions } from "../transfer/nixl/api.js";
+import { type Finding, found, missing } from "./finding.js";
+
+const name = "nixl";
+const remedy = "pip install nixl-cu12 (or nixl-cu13), or set MX_NIXL_LIBRARY to the path of libnixl_capi.so.";
+
+/** NIXL's library: where, which version, which plugins lie beside it. Loads it. */
+export async function nixlFinding(options: NixlApiOptions, environment: NodeJS.ProcessEnv): Promise<Finding> {
+  try {
+    const { path, version } = await loadNixl(options);
+    const plugins = pluginsBeside(path, environment);
+    const shown = plugins.length === 0 ? "no plugins beside it" : `plugins ${plugins.join(", ")}`;
+    return found(name, `${path}, version ${version ?? "unknown"}; ${shown}`, {
+      path,
+      version: version ?? null,
+      plugins: plugins.join(" "),
+    });
+  } catch (thrown) {
+    const tried = (thrown as { tried?: readonly LibraryTried[] }).tried;
+    if (tried === undefined) return missing(name, thrown instanceof Error ? thrown.message : String(thrown), remedy);
+    return missing(name, whyNowhere(tried), remedy, { tried: tried.map(({ path }) => path).join(" ") });
+  }
+}
+
+/** A dozen places where nothing lies are one reason; a library that is there and refused is one of its own. */
+function whyNowhere(tried: readonly LibraryTried[]): string {
+  const absent = /cannot open shared object file: No such file/;
+  const empty = new Set(tried.filter(({ why }) => absent.test(why)).map(({ from }) => from));
+  const refused = tried.filter(({ why }) => !absent.test(why)).map(({ path, why }) => (why.includes(path) ? why : `${path}: ${why}`));
+  const nowhere = empty.size === 0 ? [] : [`no libnixl_capi.so by ${[...empty].join(", ")}`];
+  return [...nowhere, ...refused].join("; ");
+}
+
+/** Plugins that NIXL finds, by their files; whether one can be loaded is seen when an agent is made. */
+function pluginsBeside(library: string, environment: NodeJS.ProcessEnv): string[] {
+  const folder = environment.NIXL_PLUGIN_DIR || join(dirname(library), "plugins");
+  if (!existsSync(folder)) return [];
+  const names = readdirSync(folder).map((file) => /^libplugin_(\w+)\.so$/.exec(file)?.[1]);
+  return names.filter((name) => name !== undefined).sort();
+}

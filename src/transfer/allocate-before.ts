@@ -1,0 +1,19 @@
+import { type Allocation, allocate, release } from "../arena/allocation.js";
+import type { VmmArena } from "../arena/arena.js";
+import type { DeviceName } from "../arena/device-name.js";
+import { abortable } from "../checkpoint/abortable.js";
+import { before, type Limits } from "./limits.js";
+import { abandon } from "./waiting.js";
+
+/**
+ * An allocation, no longer than until the deadline. One that comes later is given back; the error's `settled` tells when.
+ * @throws what `allocate` throws; ERR_TRANSFER_TIMEOUT; the reason of the signal
+ */
+export async function allocateBefore(limits: Limits, device: DeviceName, bytes: number, into: VmmArena | undefined): Promise<Allocation> {
+  const allocating = allocate(device, bytes, into);
+  try {
+    return await before(limits, `the memory on ${device} was not allocated`, (signal) => abortable(allocating, signal));
+  } catch (reason) {
+    throw await abandon([], reason, () => allocating.then(release, () => {}));
+  }
+}

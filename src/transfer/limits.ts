@@ -1,0 +1,33 @@
+import { errorOf } from "../errors.js";
+
+/** How long a call may take, and what ends it early. */
+export interface Limits {
+  readonly signal: AbortSignal | undefined;
+  /** A point of `performance.now()`; undefined for never. */
+  readonly deadline: number | undefined;
+  /** The time allowed, for the error's message. */
+  readonly timeoutMs: number;
+}
+
+/**
+ * Work with a signal that aborts at the deadline, too.
+ * @param what what `work` has not done at the deadline, in words
+ * @throws what `work` throws, ERR_TRANSFER_TIMEOUT among it
+ */
+export async function before<T>(
+  { signal, deadline, timeoutMs }: Limits,
+  what: string,
+  work: (signal: AbortSignal | undefined) => Promise<T>,
+): Promise<T> {
+  if (deadline === undefined) return await work(signal);
+  const late = new AbortController();
+  const timer = setTimeout(
+    () => late.abort(errorOf("ERR_TRANSFER_TIMEOUT", `${what} after ${timeoutMs} ms`, { facts: { timeoutMs } })),
+    Math.max(0, deadline - performance.now()),
+  );
+  try {
+    return await work(signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]));
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,102 @@
+import type { VmmArena } from "../../arena/arena.js";
+import { ModelExpressError } from "../../errors.js";
+import { awaitNative } from "../../native/failure.js";
+import { regionsOf } from "./descriptors.js";
+
+/**
+ * How registered memory was cut into regions. `one-region`: all of it is one. `runs`: one for each run of allocations side by side, because
+ * what was freed left holes. `allocations`: a run had to be cut at its allocations. `pieces`: as the caller named them.
+ */
+export type RegionLayout = "one-region" | "runs" | "allocations" | "pieces";
+
+export interface ArenaRegions {
+  readonly address: BigUint64Array;
+  /** Bytes. */
+  readonly length: Float64Array;
+  readonly layout: RegionLayout;
+  /** Why these, in words. */
+  readonly reason: string;
+}
+
+/** Allocations side by side: `[begin, end)` are rows of `live`, two entries each. */
+interface Run {
+  readonly begin: number;
+  readonly end: number;
+}
+
+/**
+ * Cuts what is alive in an arena into as few regions as are legal. On the host a run of allocations is one region. On a device each allocation
+ * is a physical handle of its own: a run of one is legal everywhere; a run of several is one region only where `spans`, and where the driver
+ * proves it by exporting the run as one dma-buf.
+ * @param live `[address, bytes, ...]`, ascending, at least one
+ * @param spans whether whoever reads the memory can take a region over several handles
+ * @throws ERR_CUDA_NO_CONTEXT, ERR_TRANSFER_NO_THREAD: the driver could not be asked
+ */
+export async function cutRegions(arena: VmmArena, live: BigUint64Array, spans: boolean, plugin: string): Promise<ArenaRegions> {
+  const runs = runsOf(live);
+  const holes = runs.length === 1 ? [] : [`${runs.length} runs, for freed allocations left holes`];
+  if (arena.memory === "host") {
+    const reasons = ["any mapped range of the host's memory is one region", ...holes];
+    return { ...regionsOf(live, true), layout: runs.length === 1 ? "one-region" : "runs", reason: reasons.join("; ") };
+  }
+  const reasons = new Set<string>();
+  const regions: bigint[] = [];
+  let cut = false;
+  let askedOfOne = false;
+  for (const run of runs) {
+    const allocations = (run.end - run.begin) / 2;
+    if (allocations > 1) {
+      const refusal = await whyCut(arena, live, run, spans, plugin);
+      reasons.add(refusal ?? "the driver exports the allocations of a run as one dma-buf");
+      cut ||= refusal !== undefined;
+      regions.push(...(refusal === undefined ? wholeOf(live, run) : live.subarray(run.begin, run.end)));
+      continue;
+    }
+    // Legal in any case: the driver's answer, asked for once, tells which way a network card has to reach it.
+    if (!askedOfOne) {
+      askedOfOne = true;
+      reasons.add("an allocation is one physical handle");
+      const refusal = arena.nativeMemory ? await refusalOf(arena, live, run) : undefined;
+      if (refusal !== undefined) reasons.add(`not by dma-buf: ${refusal}`);
+    }
+    regions.push(...wholeOf(live, run));
+  }
+  const layout = cut ? "allocations" : regions.length === 2 ? "one-region" : "runs";
+  return { ...regionsOf(BigUint64Array.from(regions), false), layout, reason: [...reasons, ...holes].join("; ") };
+}
+
+/** Why a run of several handles cannot be one region; undefined when it can. */
+async function whyCut(arena: VmmArena, live: BigUint64Array, run: Run, spans: boolean, plugin: string): Promise<string | undefined> {
+  if (!spans) return `each allocation is a physical handle, and a region of ${plugin} may not span several`;
+  if (!arena.nativeMemory)
+    return "each allocation is a physical handle, and the arena's backend cannot prove that a region may span several";
+  return refusalOf(arena, live, run);
+}
+
+/** The driver's own refusal to export the run as one dma-buf; undefined when it does, and closes that again. */
+async function refusalOf(arena: VmmArena, live: BigUint64Array, run: Run): Promise<string | undefined> {
+  const [address, bytes] = wholeOf(live, run);
+  try {
+    await awaitNative(() => arena.native.proveOneRegion(address, Number(bytes)));
+    return undefined;
+  } catch (thrown) {
+    if (thrown instanceof ModelExpressError && thrown.code === "ERR_CUDA_REGION") return thrown.message;
+    throw thrown;
+  }
+}
+
+function wholeOf(live: BigUint64Array, { begin, end }: Run): [address: bigint, bytes: bigint] {
+  const address = live[begin] ?? 0n;
+  return [address, (live[end - 2] ?? 0n) + (live[end - 1] ?? 0n) - address];
+}
+
+function runsOf(live: BigUint64Array): Run[] {
+  const runs: Run[] = [];
+  let begin = 0;
+  for (let at = 2; at <= live.length; at += 2) {
+    if (at < live.length && live[at] === (live[at - 2] ?? 0n) + (live[at - 1] ?? 0n)) continue;
+    runs.push({ begin, end: at });
+    begin = at;
+  }
+  return runs;
+}

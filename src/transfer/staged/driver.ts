@@ -1,0 +1,203 @@
+import { VmmArena } from "../../arena/arena.js";
+import { hostBackend } from "../../arena/host-backend.js";
+import { errorOf } from "../../errors.js";
+import { publish } from "../../events.js";
+import type { NativeStaging, TransferPieces } from "../../native/addon.js";
+import { callNative, fromNative } from "../../native/failure.js";
+import { addon } from "../../native/load.js";
+import { type Deferred, deferred } from "../deferred.js";
+import type { BatchSummary, Transfer, TransferBatch, TransferDriver } from "../driver.js";
+import { autoDriver } from "../reading-driver.js";
+import { keepingAlive } from "../settled.js";
+import { filesOf, SummarySum } from "./summary.js";
+import { type StagingWindow, stagingWindows } from "./windows.js";
+
+/** A batch gets as many slots as let reads and copies overlap; each is long enough to keep storage and the bus busy. */
+const maxSlots = 4;
+const maxSlotBytes = 64 * 2 ** 20;
+const minSlotBytes = 4 * 2 ** 20;
+const slotGranularity = 2 * 2 ** 20;
+
+/**
+ * Files into the memory of a CUDA device without GPUDirect Storage: window by window into pinned host memory, as `auto` reads there, and from
+ * there by copies of the device's own engine, while the next windows are read.
+ */
+export const stagedDriver: TransferDriver = {
+  name: "staged",
+  capabilities: { memory: ["device"], copies: true, registrable: true },
+  submit: (batch) => new StagedBatch(batch),
+};
+
+interface Staging {
+  readonly memory: VmmArena;
+  /** Of the first slot. */
+  readonly address: bigint;
+  readonly slotBytes: number;
+  readonly native: NativeStaging;
+  /** By slot: resolved when it may be filled, or filled again. */
+  readonly free: Deferred<void>[];
+  /** What could not be given back. */
+  readonly ended: Deferred<unknown[]>;
+}
+
+class StagedBatch implements Transfer {
+  readonly done: Promise<BatchSummary>;
+  readonly settled: Promise<void>;
+  readonly #batch: TransferBatch;
+  readonly #done = deferred<BatchSummary>();
+  readonly #sum: SummarySum;
+  readonly #reading = new Set<Transfer>();
+  #copiedBytes = 0;
+  #failure: { readonly error: unknown } | undefined;
+
+  constructor(batch: TransferBatch) {
+    this.#batch = batch;
+    this.#sum = new SummarySum(batch.files.paths.length);
+    this.done = this.#done.promise;
+    const staging = openStaging(batch);
+    // Nothing native keeps the process alive: a copy that is stuck must not.
+    keepingAlive(this.done).catch(() => {});
+    this.settled = this.#run(staging);
+  }
+
+  progressBytes(): number {
+    return this.#copiedBytes;
+  }
+
+  abort(): void {
+    this.#fail(errorOf("ERR_TRANSFER_ABORTED", "the reads were stopped"));
+  }
+
+  /** Never rejects: failures go to `done`. */
+  async #run(staging: Staging | undefined): Promise<void> {
+    if (staging !== undefined) {
+      const windows = stagingWindows(this.#batch.files, this.#batch.pieces, staging.slotBytes);
+      await Promise.all(staging.free.map((_, slot) => this.#lane(staging, slot, windows)));
+      staging.native.close();
+      const failures = await staging.ended.promise;
+      for (const error of failures) this.#failCleanUp(error);
+      // Memory that the driver still has registered must stay; the rest of it goes when it is unreachable.
+      if (failures.length === 0) this.#close(staging.memory);
+    }
+    this.#done.resolve(this.#sum.build());
+  }
+
+  /** Fills and empties one slot over and over. Returns when neither a read into it nor a copy from it is in flight, save copies after a failure. */
+  async #lane(staging: Staging, slot: number, windows: Iterator<StagingWindow, void>): Promise<void> {
+    try {
+      await staging.free[slot]?.promise;
+      while (this.#failure === undefined) {
+        const { value: window } = windows.next();
+        if (window === undefined) return;
+        await this.#read(staging, slot, window);
+        if (this.#failure !== undefined) return;
+        const free = deferred<void>();
+        staging.free[slot] = free;
+        const { from, to, length } = window.copies;
+        callNative(() => staging.native.copy(slot, from, to, length));
+        await free.promise;
+        this.#copiedBytes += window.bytes;
+      }
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  async #read({ memory, address, slotBytes, free }: Staging, slot: number, { reads }: StagingWindow): Promise<void> {
+    const { files, threads, maxChunkBytes, faults } = this.#batch;
+    const rows = [...new Set(reads.file)];
+    const rowOf = new Map(rows.map((file, row) => [file, row]));
+    const slotAddress = address + BigInt(slot * slotBytes);
+    const reading = autoDriver.submit({
+      arena: memory,
+      files: filesOf(files, rows),
+      pieces: {
+        file: reads.file.map((file) => rowOf.get(file) ?? 0),
+        offset: reads.offset,
+        length: reads.length,
+        address: BigUint64Array.from(reads.slotOffset, (offset) => slotAddress + BigInt(offset)),
+      },
+      // Some of the slots are being copied from.
+      threads: Math.ceil((2 * threads) / (free.length + 1)),
+      maxChunkBytes,
+      faults,
+    });
+    this.#reading.add(reading);
+    try {
+      this.#sum.add(rows, await reading.done);
+    } catch (error) {
+      this.#fail(error);
+    }
+    await reading.settled;
+    this.#reading.delete(reading);
+  }
+
+  #close(memory: VmmArena): void {
+    try {
+      memory.close();
+    } catch (error) {
+      this.#failCleanUp(error);
+    }
+  }
+
+  /** A clean-up that fails is the failure of the batch only when there was none before. */
+  #failCleanUp(error: unknown): void {
+    if (this.#failure !== undefined) publish({ event: "transfer.clean-up-failed", error, after: this.#failure.error });
+    this.#fail(error);
+  }
+
+  #fail(error: unknown): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = { error };
+    this.#done.reject(error);
+    for (const reading of this.#reading) reading.abort();
+  }
+}
+
+/** Slots for a batch, being made ready one after another; undefined for one without bytes, which needs no memory and no device. */
+function openStaging({ arena, pieces }: TransferBatch): Staging | undefined {
+  const target = boundsOf(pieces);
+  if (target === undefined) return undefined;
+  const size = Math.ceil(target.copiedBytes / maxSlots / slotGranularity) * slotGranularity;
+  const slotBytes = Math.min(maxSlotBytes, Math.max(minSlotBytes, size));
+  const slots = Math.min(maxSlots, Math.ceil(target.copiedBytes / slotBytes));
+  const free = Array.from({ length: slots }, () => deferred<void>());
+  const ended = deferred<unknown[]>();
+  const memory = new VmmArena({ backend: hostBackend(), totalBytes: slots * slotBytes });
+  try {
+    const address = memory.malloc(slots * slotBytes);
+    const report = (slot: number, failure: string | null) => {
+      if (failure === null) free[slot]?.resolve();
+      else free[slot]?.reject(fromNative(failure));
+    };
+    const native = callNative(() =>
+      addon().openStaging(
+        memory.native,
+        { address, slotBytes, slots },
+        arena.native,
+        target.begin,
+        Number(target.end - target.begin),
+        report,
+        (failures) => ended.resolve(failures.map(fromNative)),
+      ),
+    );
+    return { memory, address, slotBytes, native, free, ended };
+  } catch (error) {
+    memory.close();
+    throw error;
+  }
+}
+
+/** Where the bytes go, and how many there are; undefined for none. */
+function boundsOf(pieces: TransferPieces): { readonly begin: bigint; readonly end: bigint; readonly copiedBytes: number } | undefined {
+  let [begin, end, copiedBytes] = [0n, 0n, 0];
+  for (const [row, length] of pieces.length.entries()) {
+    if (length === 0) continue;
+    const address = pieces.address[row] ?? 0n;
+    const after = address + BigInt(length);
+    if (copiedBytes === 0 || address < begin) begin = address;
+    if (after > end) end = after;
+    copiedBytes += length;
+  }
+  return copiedBytes === 0 ? undefined : { begin, end, copiedBytes };
+}

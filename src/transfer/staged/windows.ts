@@ -1,0 +1,128 @@
+import type { TransferFiles, TransferPieces } from "../../native/addon.js";
+
+/** Addresses in a slot follow the file modulo this, so that long direct reads are single requests of the device; runs shorter than that twice, modulo a block. */
+const hugePageBytes = 2 * 2 ** 20;
+const largeRunBytes = 2 * hugePageBytes;
+const blockBytes = 4096;
+
+/** At most so many copies in a window, so that an abort takes effect soon. */
+const maxCopies = 4096;
+
+/** What fills a slot once. Offsets count from the slot's start. */
+export interface StagingWindow {
+  readonly bytes: number;
+  /** Runs of files, in order, not overlapping. */
+  readonly reads: {
+    readonly file: Uint32Array;
+    readonly offset: Float64Array;
+    readonly length: Float64Array;
+    readonly slotOffset: Float64Array;
+  };
+  /** From where in the slot to which address. */
+  readonly copies: { readonly from: Float64Array; readonly to: BigUint64Array; readonly length: Float64Array };
+}
+
+/** Congruence of a file's direct reads: what its file system asks for, a block at least. */
+export function directBlockBytes(files: TransferFiles, file: number): number {
+  const asked = Math.max(blockBytes, files.dioOffsetAlign[file] ?? 0, files.dioMemAlign[file] ?? 0);
+  return Math.min(asked, hugePageBytes);
+}
+
+/**
+ * Cuts pieces, in their order, into windows that each fit a slot: every byte once, file-adjacent pieces as one run, addresses congruent to file
+ * offsets, and runs that are longer than a slot cut at blocks of the file. Made one by one, as slots become free.
+ * @param slotBytes a multiple of 2 MiB, two of them at least
+ */
+export function* stagingWindows(files: TransferFiles, pieces: TransferPieces, slotBytes: number): Generator<StagingWindow, void, void> {
+  let window = new WindowBuilder();
+  let runEnd = 0;
+  for (let row = 0; row < pieces.length.length; row++) {
+    const [file, begin, end] = [pieces.file[row] ?? 0, pieces.offset[row] ?? 0, (pieces.offset[row] ?? 0) + (pieces.length[row] ?? 0)];
+    if (begin === end) continue;
+    if (!window.continues(file, begin)) runEnd = endOfRun(pieces, row);
+    for (let at = begin; at < end; ) {
+      const period = runEnd - at >= largeRunBytes ? hugePageBytes : directBlockBytes(files, file);
+      const place = window.placeFor(file, at, period);
+      if (place >= slotBytes || window.copyCount >= maxCopies) {
+        yield window.build();
+        window = new WindowBuilder();
+        continue;
+      }
+      const length = Math.min(end - at, slotBytes - place);
+      window.add(file, at, length, place, (pieces.address[row] ?? 0n) + BigInt(at - begin));
+      at += length;
+    }
+  }
+  if (window.bytes > 0) yield window.build();
+}
+
+/** End of the file-adjacent pieces from this one on. */
+function endOfRun(pieces: TransferPieces, row: number): number {
+  const file = pieces.file[row];
+  let end = (pieces.offset[row] ?? 0) + (pieces.length[row] ?? 0);
+  for (let next = row + 1; pieces.file[next] === file && pieces.offset[next] === end; next++) end += pieces.length[next] ?? 0;
+  return end;
+}
+
+interface Run {
+  readonly file: number;
+  readonly offset: number;
+  readonly slotOffset: number;
+  length: number;
+}
+
+interface Copy {
+  readonly from: number;
+  readonly to: bigint;
+  length: number;
+}
+
+class WindowBuilder {
+  bytes = 0;
+  readonly #runs: Run[] = [];
+  readonly #copies: Copy[] = [];
+
+  get copyCount(): number {
+    return this.#copies.length;
+  }
+
+  /** Whether these bytes follow the last ones of this window in their file. */
+  continues(file: number, offset: number): boolean {
+    const run = this.#runs.at(-1);
+    return run !== undefined && run.file === file && run.offset + run.length === offset;
+  }
+
+  placeFor(file: number, offset: number, periodBytes: number): number {
+    const run = this.#runs.at(-1);
+    const cursor = run === undefined ? 0 : run.slotOffset + run.length;
+    return this.continues(file, offset) ? cursor : cursor + ((((offset - cursor) % periodBytes) + periodBytes) % periodBytes);
+  }
+
+  add(file: number, offset: number, length: number, slotOffset: number, address: bigint): void {
+    const run = this.#runs.at(-1);
+    if (run !== undefined && this.continues(file, offset)) run.length += length;
+    else this.#runs.push({ file, offset, length, slotOffset });
+    const copy = this.#copies.at(-1);
+    if (copy !== undefined && copy.from + copy.length === slotOffset && copy.to + BigInt(copy.length) === address) copy.length += length;
+    else this.#copies.push({ from: slotOffset, to: address, length });
+    this.bytes += length;
+  }
+
+  build(): StagingWindow {
+    const [runs, copies] = [this.#runs, this.#copies];
+    return {
+      bytes: this.bytes,
+      reads: {
+        file: Uint32Array.from(runs, (run) => run.file),
+        offset: Float64Array.from(runs, (run) => run.offset),
+        length: Float64Array.from(runs, (run) => run.length),
+        slotOffset: Float64Array.from(runs, (run) => run.slotOffset),
+      },
+      copies: {
+        from: Float64Array.from(copies, (copy) => copy.from),
+        to: BigUint64Array.from(copies, (copy) => copy.to),
+        length: Float64Array.from(copies, (copy) => copy.length),
+      },
+    };
+  }
+}
