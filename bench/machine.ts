@@ -2,7 +2,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, statSync } from "node:fs";
 import { cpus, release, totalmem } from "node:os";
 import { join } from "node:path";
-import { cacheFolder, peerFolder, programFolder, python, root } from "./paths.js";
+import { cacheFolder, fakesFolder, fetchNixl, peerFolder, programFolder, python, root } from "./paths.js";
 
 /** The machine and the versions that a result belongs to. */
 export interface Machine {
@@ -52,6 +52,17 @@ function readOr(file: string, otherwise: string): string {
 }
 
 const programs = { "limit-warm": "warm.c", "limit-cold": "cold.c", machine: "machine.c" } as const;
+
+/** Fetches the real NIXL and builds the stand-ins for cuFile and CUDA under it; says why where that cannot be. */
+export function prepareNixl(): string | undefined {
+  try {
+    fetchNixl();
+    execFileSync("sh", [join(root, "native/fakes/build.sh"), fakesFolder], { stdio: ["ignore", "inherit", "inherit"] });
+    return undefined;
+  } catch (error) {
+    return `NIXL cannot be had: ${error instanceof Error ? error.message : String(error)}`;
+  }
+}
 
 /** Compiles the small C programs that prepare the machine and measure its limits, where they are missing or older than their source. */
 export function buildPrograms(): void {

@@ -1,12 +1,13 @@
 import { parseArgs } from "node:util";
-import { buildPrograms, describeMachine } from "./machine.js";
+import { buildPrograms, describeMachine, prepareNixl } from "./machine.js";
 import { installPeers, whyNotInstalled } from "./peers.js";
 import { machineText, systemTable, targetTable } from "./report/markdown.js";
 import { publish } from "./report/publish.js";
 import { missed, type RowSummary, summarize } from "./report/summary.js";
 import { addResult, readResults } from "./results.js";
 import { measureRow } from "./rounds.js";
-import { rows } from "./rows.js";
+import { rows, type Trial } from "./rows.js";
+import { systemOf, usesNixl } from "./systems.js";
 
 const help = `npm run bench -- [options] [row ...]
 
@@ -52,7 +53,10 @@ export async function main(args: readonly string[]): Promise<number> {
   const machine = describeMachine();
   const measured: RowSummary[] = [];
   if (!values["no-run"]) {
-    for (const row of rows.filter(({ id }) => positionals.length === 0 || positionals.includes(id))) {
+    const asked = rows.filter(({ id }) => positionals.length === 0 || positionals.includes(id));
+    const throughNixl = ({ system }: Trial) => usesNixl(systemOf(system));
+    const noNixl = asked.some(({ trials }) => trials.some(throughNixl)) ? prepareNixl() : undefined;
+    for (const row of asked) {
       say(`${row.id}: ${row.title}`);
       const result = await measureRow(row, {
         rounds,
@@ -60,7 +64,7 @@ export async function main(args: readonly string[]): Promise<number> {
         unprimedRounds: values["no-unprimed"] ? 0 : values.quick ? 1 : 3,
         idleSeconds: 10,
         scale,
-        whyNot: (trial) => whyNotInstalled(trial, machine.peers),
+        whyNot: (trial) => (throughNixl(trial) ? noNixl : whyNotInstalled(trial, machine.peers)),
         say,
       });
       addResult(machine, result);

@@ -20,9 +20,16 @@ export const scriptFolder = dirname(fileURLToPath(import.meta.url));
 export const peerFolder = join(root, "bench/peers");
 export const venvFolder = join(root, ".cache/bench-venv");
 export const python = join(venvFolder, "bin/python");
+/** Stand-ins for the CUDA libraries and cuFile. */
+export const fakesFolder = join(cacheFolder, "fakes");
 export const resultsFile = join(cacheFolder, "results.json");
 
 /** Imports a built module of the product, given as its path under `dist`. */
 export function importBuilt<Module>(path: string): Promise<Module> {
   return import(pathToFileURL(join(root, "dist", path)).href) as Promise<Module>;
 }
+
+/** Where the real NIXL is, once `node scripts/nixl.mjs` has fetched it. */
+export const { nixlLibrary, fetchNixl } = (await import(
+  pathToFileURL(join(root, "scripts/nixl.mjs")).href
+)) as typeof import("../scripts/nixl.mjs");

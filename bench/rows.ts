@@ -295,4 +295,74 @@ export const rows: readonly Row[] = [
     unprimed: false,
     shown: "us",
   },
+  {
+    id: "arena-c",
+    title: "Arena: mx_malloc and mx_free from C threads over an empty backend",
+    trials: [
+      { ...trial("arena-c"), figure: "oneThread.nsPerPair" },
+      { ...trial("arena-c-original"), figure: "oneThread.nsPerPair" },
+    ],
+    targets: [
+      {
+        text: "pairs a second over the original's, one thread",
+        value: (round) => ratio(round, ["arena-c", "oneThread.pairsPerSecond"], ["arena-c-original", "oneThread.pairsPerSecond"]),
+        unit: "ratio",
+        bound: { atLeast: 4 },
+      },
+      {
+        text: "the same, two threads",
+        value: (round) => ratio(round, ["arena-c", "twoThreads.pairsPerSecond"], ["arena-c-original", "twoThreads.pairsPerSecond"]),
+        unit: "ratio",
+        bound: { atLeast: 4 },
+      },
+      {
+        text: "pairs a second of two threads together over those of one",
+        value: (round) => ratio(round, ["arena-c", "twoThreads.pairsPerSecond"], ["arena-c", "oneThread.pairsPerSecond"]),
+        unit: "ratio",
+        bound: { atLeast: 1 },
+      },
+    ],
+    figure: "oneThread.nsPerPair",
+    subject: "arena-c",
+    unprimed: false,
+    shown: "us",
+  },
+  {
+    id: "registration",
+    title: "Registering 3,000 tensors with NIXL, UCX, host memory",
+    trials: (["register-arena", "register-list", "register-each"] as const).map((system) => trial(system)),
+    targets: [
+      {
+        text: "one by one, over the arena's one registration",
+        value: (round) => ratio(round, ["register-each", seconds], ["register-arena", seconds]),
+        unit: "ratio",
+        bound: { atLeast: 50 },
+      },
+      {
+        text: "as one list, over the arena's one registration",
+        value: (round) => ratio(round, ["register-list", seconds], ["register-arena", seconds]),
+        unit: "ratio",
+        bound: { atLeast: 20 },
+      },
+    ],
+    subject: "register-arena",
+    unprimed: false,
+    shown: "ms",
+  },
+  {
+    id: "nixl",
+    title: "Through NIXL, warm: 1 GiB in 8 tensors, GDS_MT over a stand-in for cuFile",
+    trials: (["mx-gds", "limit-warm"] as const).map((system) => trial(system, "few-large", "warm")),
+    targets: [
+      {
+        text: "time over plain reads of the same chunks by as many threads",
+        value: (round) => ratio(round, ["mx-gds", seconds], ["limit-warm", seconds]),
+        unit: "ratio",
+        bound: { atMost: 1.1 },
+      },
+    ],
+    subject: "mx-gds",
+    unprimed: false,
+    shown: "ms",
+  },
 ];

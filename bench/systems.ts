@@ -1,9 +1,9 @@
 import { join } from "node:path";
-import { peerFolder, programFolder, python, root, scriptFolder } from "./paths.js";
+import { fakesFolder, nixlLibrary, peerFolder, programFolder, python, root, scriptFolder } from "./paths.js";
 
 /** How a system is started: a Node script (of the compiled bench, or as it stands in the clone), a Python script of a peer, a program of ours in C, a Rust example. */
 type Start =
-  | { readonly node: string }
+  | { readonly node: string; readonly env?: Readonly<Record<string, string>> }
   | { readonly script: string }
   | { readonly example: string }
   | { readonly python: string; readonly env?: Readonly<Record<string, string>>; readonly needs: readonly string[] }
@@ -23,6 +23,9 @@ const load = "trials/load.js";
 /** Bytes of one descriptor. */
 const nixlBlock = 2 * 2 ** 20;
 
+const nixl = { MX_NIXL_LIBRARY: nixlLibrary, NIXL_LOG_LEVEL: "FATAL", UCX_LOG_LEVEL: "error" };
+const register = "trials/registration.js";
+
 /** Every system that a row can name. Peers stand in the configuration that was fastest for them. */
 export const systems = {
   mx: { title: "modelexpress-client", role: "own", node: load },
@@ -31,6 +34,16 @@ export const systems = {
   "mx-map": { title: "modelexpress-client, driver map (lazy)", role: "own", node: load, settings: { driver: "map", touch: true } },
   "mx-open": { title: "modelexpress-client openCheckpoint", role: "own", node: "trials/open.js", settings: { repeats: 40 } },
   "mx-event-loop": { title: "modelexpress-client, event loop", role: "own", node: "trials/event-loop.js" },
+  "mx-gds": {
+    title: "modelexpress-client, NIXL GDS_MT over a stand-in for cuFile, 2 threads, 8 MiB",
+    role: "own",
+    node: load,
+    settings: { driver: "nixl", plugin: "GDS_MT", threads: 2 },
+    env: { ...nixl, LD_LIBRARY_PATH: fakesFolder },
+  },
+  "register-arena": { title: "the arena, one registration", role: "own", node: register, settings: { way: "arena" }, env: nixl },
+  "register-list": { title: "3,000 tensors as one list", role: "reference", node: register, settings: { way: "list" }, env: nixl },
+  "register-each": { title: "3,000 tensors one by one", role: "reference", node: register, settings: { way: "each" }, env: nixl },
   "node-empty": { title: "empty Node process", role: "reference", node: "trials/empty.js" },
   "limit-warm": { title: "limit: 2 threads, buffered 8 MiB, huge pages", role: "limit", program: "limit-warm" },
   "limit-cold": { title: "limit: O_DIRECT, depth 16, 2 MiB, huge pages", role: "limit", program: "limit-cold" },
@@ -114,6 +127,8 @@ export const systems = {
   },
   "arena-native": { title: "modelexpress-client arena, native, one thread", role: "own", example: "arena_pairs" },
   "arena-typescript": { title: "modelexpress-client arena, TypeScript", role: "own", script: "bench/arena/typescript.mjs" },
+  "arena-c": { title: "mx_malloc and mx_free of modelexpress-client, from C", role: "own", script: "bench/arena/c-threads.mjs" },
+  "arena-c-original": { title: "those of the original arena, from C", role: "peer", python: "peer_arena_c.py", needs: ["modelexpress"] },
   "arena-original": { title: "original arena, Python", role: "peer", python: "peer_arena.py", needs: ["modelexpress"] },
 } as const satisfies Record<string, System>;
 
@@ -121,6 +136,11 @@ export type SystemId = keyof typeof systems;
 
 export function systemOf(id: SystemId): System {
   return systems[id];
+}
+
+/** True for systems that go through the real NIXL. */
+export function usesNixl(system: System): boolean {
+  return "node" in system && system.env?.MX_NIXL_LIBRARY !== undefined;
 }
 
 export interface Job {
@@ -140,7 +160,7 @@ export function commandOf(
 ): { readonly command: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> } {
   const system = systemOf(id);
   const argument = JSON.stringify({ ...job, settings: system.settings ?? {} });
-  if ("node" in system) return { command: process.execPath, args: [join(scriptFolder, system.node), argument], env: {} };
+  if ("node" in system) return { command: process.execPath, args: [join(scriptFolder, system.node), argument], env: system.env ?? {} };
   if ("script" in system) return { command: process.execPath, args: [join(root, system.script)], env: {} };
   if ("example" in system) {
     const args = [

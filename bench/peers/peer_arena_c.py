@@ -5,26 +5,17 @@ otherwise make on a thread of C: measured that way it is slower by far. Prints t
 """
 
 import ctypes
-import importlib.util
 import json
 import pathlib
 import statistics
 import subprocess
-import sys
 import threading
 import time
-import types
 
-# The package's own __init__ imports its gRPC client and more; the arena needs none of that.
-package = types.ModuleType("modelexpress")
-package.__path__ = list(importlib.util.find_spec("modelexpress").submodule_search_locations)
-sys.modules["modelexpress"] = package
-from modelexpress.vmm import _alloc_ext  # noqa: E402
-from modelexpress.vmm.arena import VmmArena  # noqa: E402
+from original_arena import SIZE, alloc_ext, empty_arena
 
 PAIRS = 100_000
 ROUNDS = 15
-SIZE = 2 << 20
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / ".cache" / "bench" / "c-caller.so"
@@ -36,30 +27,13 @@ c_caller_pairs.restype = ctypes.c_bool
 c_caller_pairs.argtypes = [ctypes.c_char_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_size_t]
 
 
-class EmptyBackend:
-    def reserve(self, total_bytes):
-        return 0x10_0000_0000_0000
-
-    def allocate(self, va, size):
-        return 1
-
-    def deallocate(self, va, size, handle):
-        pass
-
-    def release_reserve(self, base, total_bytes):
-        pass
-
-    def allocation_granularity(self):
-        return SIZE
-
-
 def ns_per_pair(count):
-    arena = VmmArena(backend=EmptyBackend(), device=0)
-    _alloc_ext.set_active_arena(arena.capsule)
+    arena = empty_arena()
+    alloc_ext.set_active_arena(arena.capsule)
     outcomes = []
 
     def work():
-        outcomes.append(c_caller_pairs(_alloc_ext.__file__.encode(), 1 << 20, 0, PAIRS))
+        outcomes.append(c_caller_pairs(alloc_ext.__file__.encode(), 1 << 20, 0, PAIRS))
 
     threads = [threading.Thread(target=work) for _ in range(count)]
     start = time.perf_counter_ns()
@@ -69,7 +43,7 @@ def ns_per_pair(count):
         thread.join()
     ns = time.perf_counter_ns() - start
     assert outcomes == [True] * count and arena.live_allocation_count == 0 and arena.used_bytes == count * PAIRS * SIZE
-    _alloc_ext.set_active_arena(None)
+    alloc_ext.set_active_arena(None)
     arena.close()
     return ns / (count * PAIRS)
 

@@ -9,7 +9,14 @@ export interface TrialJob {
   readonly files: readonly string[];
   readonly prepare: readonly string[];
   readonly compare: boolean;
-  readonly settings: { readonly driver?: "pread" | "io_uring" | "map"; readonly touch?: boolean; readonly repeats?: number };
+  readonly settings: {
+    readonly driver?: "pread" | "io_uring" | "map" | "nixl";
+    readonly plugin?: string;
+    readonly threads?: number;
+    readonly touch?: boolean;
+    readonly repeats?: number;
+    readonly way?: "arena" | "list" | "each";
+  };
 }
 
 export function readJob(): TrialJob {

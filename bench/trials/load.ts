@@ -7,8 +7,8 @@ const job = readJob();
 const { loadCheckpoint } = await importBuilt<typeof import("../../src/index.js")>("index.js");
 // The addon is loaded at its first use; like a peer's shared library it belongs to the imports.
 (await importBuilt<typeof import("../../src/native/load.js")>("native/load.js")).addon();
-const { driver, touch } = job.settings;
-const options = driver === undefined ? {} : { driver };
+const { driver, plugin, threads, touch } = job.settings;
+const options = { driver, plugin, threads };
 await firstCall(async (path) => (await loadCheckpoint(path, options)).close());
 prepareMachine(job);
 
