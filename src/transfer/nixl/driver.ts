@@ -14,6 +14,8 @@ import { startWindows, type WindowsOptions, type WindowsSummary, windowsInFlight
 /** Longest piece: see `maxChunkKib` of envs.ts. */
 const maxPieceBytes = 2 ** 30;
 const windowChunks = 256;
+/** A window costs some round trips to the agent: shorter ones leave reading threads idle, longer ones let an abort wait. */
+const minWindowBytes = 64 * 2 ** 20;
 /** Reads that the POSIX plugin can have in flight; it makes room for each when it is made, 65536 by default. */
 const posixReads = windowChunks * windowsInFlight;
 
@@ -129,7 +131,7 @@ class NixlBatch implements Transfer {
       allocation,
       open: (file) => openFile(files, file),
       chunks,
-      windowBytes: windowBytesOf(plugin, threads * maxChunkBytes),
+      windowBytes: windowBytesOf(plugin, Math.max(threads * maxChunkBytes, minWindowBytes)),
       windowChunks,
       registration: "chunks",
       ...(this.#onRefused === undefined ? {} : { onRefused: (file, error) => this.#refuse(file, error) }),
