@@ -11,7 +11,7 @@ export type DeviceName = "host" | `cuda:${number}`;
  */
 export function requireDeviceName(option: string, value: unknown): DeviceName {
   if (isDeviceName(value)) return value;
-  throw optionInvalid(option, '"host" or "cuda:N" with the number of a CUDA device', value);
+  throw optionInvalid(option, '"host" or "cuda:N", N from 0 to 9999', value);
 }
 
 /** The place of an arena's memory; undefined where nothing can be loaded into it. */

@@ -130,7 +130,7 @@ function requireFills(driver: DriverName, device: DeviceName): void {
   const memory = device === "host" ? "host" : "device";
   if (driverOf(driver, memory).capabilities.memory.includes(memory)) return;
   const others = driversFilling(memory).join(", ");
-  throw errorOf("ERR_OPTION_CONFLICT", `the driver ${JSON.stringify(driver)} cannot load to ${device}: use one of ${others}`, {
+  throw errorOf("ERR_OPTION_CONFLICT", `driver ${JSON.stringify(driver)} cannot load to ${device}: use one of ${others}`, {
     facts: { option: "driver", driver, device },
   });
 }

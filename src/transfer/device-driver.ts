@@ -64,7 +64,7 @@ class DeviceBatch implements Transfer {
       const why = pieces.length.length === 0 ? undefined : await whyGdsUnavailable({}, readText);
       const direct = why ?? (await this.#direct(reasons));
       if (typeof direct === "string") for (let file = 0; file < files.paths.length; file++) reasons.set(file, direct);
-      const rest = piecesOf(pieces, reasons);
+      const rest = typeof direct === "string" ? pieces : piecesOf(pieces, reasons);
       const begin = () => stagedDriver.submit({ ...this.#batch, pieces: rest });
       const staged = rest.length.length === 0 ? undefined : await this.#follow(begin);
       this.#done.resolve(joined(this.#batch, typeof direct === "string" ? undefined : direct, staged, reasons));

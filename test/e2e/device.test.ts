@@ -68,10 +68,10 @@ describe("mx load --device", () => {
   it("ends with 64 where it is no device's name, or the driver fills none, before a file is looked at", async () => {
     const name = await failing(["load", "/nowhere", "--device", "gpu"], bare);
     expect(name).toMatchObject({ code: 64, error: { code: "ERR_OPTION_INVALID" } });
-    expect(name.error.message).toBe('--device must be "host" or "cuda:N" with the number of a CUDA device, got \'gpu\'');
+    expect(name.error.message).toBe('--device must be "host" or "cuda:N", N from 0 to 9999, got \'gpu\'');
     const driver = await failing(["load", "/nowhere", "--device", "cuda:0", "--driver", "pread"], bare);
     expect(driver).toMatchObject({ code: 64, error: { code: "ERR_OPTION_CONFLICT" } });
-    expect(driver.error.message).toBe('the --driver "pread" cannot load to cuda:0: use one of auto, nixl, staged');
+    expect(driver.error.message).toBe('--driver "pread" cannot load to cuda:0: use one of auto, nixl, staged');
   });
 
   it("ends with 75 where the driver does not answer in time", async () => {

@@ -115,13 +115,13 @@ describe("what excludes each other", () => {
   it.each<DriverName>(["pread", "io_uring", "map"])("the driver %s and a device", async (driver) => {
     const error = await errorFrom(loadCheckpoint("/nowhere", { device: "cuda:1", driver }));
     expect(error).toMatchObject({ code: "ERR_OPTION_CONFLICT", option: "driver", driver, device: "cuda:1" });
-    expect(error.message).toBe(`the driver "${driver}" cannot load to cuda:1: use one of auto, nixl, staged`);
+    expect(error.message).toBe(`driver "${driver}" cannot load to cuda:1: use one of auto, nixl, staged`);
   });
 
   it("the driver staged and the host, also as the environment's default", async () => {
     const staged = await errorFrom(loadCheckpoint("/nowhere", { driver: "staged" }));
     expect(staged).toMatchObject({ code: "ERR_OPTION_CONFLICT", option: "driver" });
-    expect(staged.message).toBe('the driver "staged" cannot load to host: use one of auto, pread, io_uring, map, nixl');
+    expect(staged.message).toBe('driver "staged" cannot load to host: use one of auto, pread, io_uring, map, nixl');
     vi.stubEnv("MX_DRIVER", "pread");
     expect(await errorFrom(loadCheckpoint("/nowhere", { device: "cuda:0" }))).toMatchObject({ code: "ERR_OPTION_CONFLICT" });
     vi.unstubAllEnvs();

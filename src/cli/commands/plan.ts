@@ -44,7 +44,9 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
   }
   const { totals, memory } = planned;
   const available =
-    memory.availableBytes === null ? "unknown what is available" : `${formatBytes(memory.availableBytes)} available (${memory.limitedBy})`;
+    memory.availableBytes === null
+      ? "what is available is not known"
+      : `${formatBytes(memory.availableBytes)} available (${memory.limitedBy}): ${memory.fits ? "fits" : "does not fit"}`;
   output.pairs([
     ["path", planned.checkpoint.path],
     ["device", planned.device],
@@ -53,7 +55,7 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
     ["reads", `${totals.chunks} chunk(s) of up to ${formatBytes(planned.maxChunkBytes)} in ${totals.ranges} range(s)`],
     ["alignment", planned.alignmentBytes === "element" ? "of each tensor's elements" : formatBytes(planned.alignmentBytes)],
     ["allocation", `${formatBytes(totals.allocationBytes)}, of which ${totals.alignmentWasteBytes} bytes hold no tensor`],
-    ["memory", `${formatBytes(memory.requiredBytes + memory.slackBytes)} needed, ${available}: ${memory.fits ? "fits" : "does not fit"}`],
+    ["memory", `${formatBytes(memory.requiredBytes + memory.slackBytes)} needed with slack, ${available}`],
   ]);
   output.line();
   output.table(

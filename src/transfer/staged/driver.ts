@@ -183,7 +183,10 @@ function openStaging({ arena, pieces }: TransferBatch): Staging | undefined {
     );
     return { memory, address, slotBytes, native, free, ended };
   } catch (error) {
-    memory.close();
+    // The failure that led here goes up; one of the close is published as an event.
+    try {
+      memory.close();
+    } catch {}
     throw error;
   }
 }

@@ -153,7 +153,7 @@ struct Worker<'spec> {
 }
 
 impl Worker<'_> {
-    /// Copies go first, then pinning, and only then waiting, so that the device always has the next copy before it ends one.
+    /// New copies go first, then the end of old ones, and only then pinning, which takes several times as long as copying a slot does.
     fn serve(&mut self, commands: &Receiver<Command>) {
         loop {
             let to_pin = self.failure.is_none() && self.pinned_slots() < self.spec.slots;
@@ -165,7 +165,7 @@ impl Worker<'_> {
             match command {
                 Ok(Command::Copy { slot, pieces }) => self.copy(slot, &pieces),
                 Ok(Command::Close) | Err(TryRecvError::Disconnected) => return,
-                Err(TryRecvError::Empty) if to_pin => self.pin_next(),
+                Err(TryRecvError::Empty) if self.in_flight.is_empty() => self.pin_next(),
                 Err(TryRecvError::Empty) => self.finish_oldest(),
             }
         }
