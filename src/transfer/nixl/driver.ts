@@ -14,8 +14,11 @@ import { startWindows, type WindowsOptions, type WindowsSummary, windowsInFlight
 /** Longest piece: see `maxChunkKib` of envs.ts. */
 const maxPieceBytes = 2 ** 30;
 const windowChunks = 256;
-/** A window costs some round trips to the agent: shorter ones leave reading threads idle, longer ones let an abort wait. */
-const minWindowBytes = 64 * 2 ** 20;
+/**
+ * A window costs some round trips to the agent, milliseconds where every processor is reading: shorter windows leave reading threads idle meanwhile,
+ * longer ones let the end of an abort wait.
+ */
+const minWindowBytes = 256 * 2 ** 20;
 /** Reads that the POSIX plugin can have in flight; it makes room for each when it is made, 65536 by default. */
 const posixReads = windowChunks * windowsInFlight;
 

@@ -8,14 +8,15 @@ use super::sys;
 
 /// Finest step at which cached and uncached parts are told apart; one direct read.
 const STEP_BYTES: u64 = 2 << 20;
-/// Of a step this part at least must be cached for the rest to be read through the cache as well: an eighth.
+/// Of a short range this part at least must be cached for the rest to be read through the cache as well: an eighth.
 const PARTLY_SHARE: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residency {
     /// Every page is in the page cache.
     Cached,
-    /// A short stretch of which some pages are: what its header's reader has read ahead, mostly. Reading on brings the rest.
+    /// All of it is short, and a good part is there: what its header's reader has read ahead, mostly. Reading on brings the rest; behind a long file's
+    /// head it would read ahead what direct reads bring anyway.
     Partly,
     /// None is, or too few to matter.
     Cold,
@@ -44,7 +45,8 @@ fn classify_by(range: Range<u64>, page: u64, cached_pages: impl Fn(u64, u64) -> 
                     todo.push(part.start..middle);
                     continue;
                 }
-                if cached >= pages / PARTLY_SHARE { Residency::Partly } else { Residency::Cold }
+                let short = range.end - range.start <= STEP_BYTES;
+                if short && cached >= pages / PARTLY_SHARE { Residency::Partly } else { Residency::Cold }
             }
             Err(_) => return vec![(range, Residency::Unknown)],
         };
@@ -104,8 +106,9 @@ mod tests {
     }
 
     #[test]
-    fn only_the_step_at_the_edge_is_partly_cached() {
-        assert_eq!(classified(1000..32 * MIB, 0..512 << 10), [(1000..2 * MIB, Partly), (2 * MIB..32 * MIB, Cold)]);
+    fn the_head_of_a_long_file_is_cold_all_the_same() {
+        assert_eq!(classified(1000..32 * MIB, 0..512 << 10), [(1000..32 * MIB, Cold)]);
+        assert_eq!(classified(1000..32 * MIB, 0..2 * MIB), [(1000..2 * MIB, Cached), (2 * MIB..32 * MIB, Cold)]);
     }
 
     #[test]
