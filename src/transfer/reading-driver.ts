@@ -4,12 +4,13 @@ import { addon } from "../native/load.js";
 import { deferred } from "./deferred.js";
 import type { Transfer, TransferBatch, TransferDriver } from "./driver.js";
 
-/**
- * Longest direct read: where buffers are huge pages, one device request. Longer ones bring nothing, shorter ones cost requests.
- * Sixteen of them in flight keep a virtual disk nearly busy, sixty-four wholly.
- */
+/** Longest direct read: where buffers are huge pages, one device request. Longer ones bring nothing, shorter ones cost requests. */
 const maxDirectBytes = 2 * 2 ** 20;
-const queueDepth = 64;
+/**
+ * Sixteen of them in flight keep a virtual disk nearly busy. A read that is queued has its memory already: so many let the disk go on while the host of
+ * a virtual machine takes its time over a fresh page. An abort waits for them, a fraction of a second.
+ */
+const queueDepth = 256;
 
 /** The three drivers that read files into memory differ only in which lanes the native side may use. */
 function readingDriver(name: string, code: TransferSettings["driver"]): TransferDriver {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Buffered blocks are cut where memory crosses a huge page, so that no two threads fault the same one.
 const HUGE_PAGE_BYTES: u64 = crate::vmm::HUGE_PAGE_BYTES as u64;
-/// Longest read through a bounce buffer: a full queue of them stays within some ten MiB.
+/// Longest read through a bounce buffer.
 pub const MAX_BOUNCE_BYTES: u64 = 512 << 10;
 /// Most memory areas that one vectored read may have (IOV_MAX of Linux).
 const MAX_VECTORS: usize = 1024;

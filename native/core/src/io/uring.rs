@@ -27,6 +27,9 @@ pub fn refused(errno: i32) -> Error {
     .with("operation", "io_uring_setup")
 }
 
+/// Reads through bounce buffers that are in flight at one time: their memory stays within some ten MiB, however deep the queue is.
+const MAX_BOUNCES: usize = 64;
+
 /// Body of the ring thread. Returns when no direct block can come any more, or after a stop when the last read in flight has returned.
 pub fn run(shared: &Arc<Shared>, mut ring: IoUring) {
     let depth = shared.settings.queue_depth.max(1) as usize;
@@ -36,6 +39,9 @@ pub fn run(shared: &Arc<Shared>, mut ring: IoUring) {
     let mut spare = None;
     loop {
         while let Some(&slot) = free.last() {
+            if slots.iter().flatten().filter(|read| read.bounce.is_some()).count() >= MAX_BOUNCES {
+                break;
+            }
             let Some(block) = shared.next_direct(free.len() == depth) else { break };
             let Some(read) = DirectRead::new(shared, block, &mut spare) else { continue };
             free.pop();
