@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -184,6 +184,13 @@ describeNixl("arena.register and reads by another process over UCX", (library) =
     expect(await ended).toEqual([0, null]);
   });
 
+  /** Stops a process, and returns when none of its threads runs any more. */
+  async function stop({ pid }: { readonly pid?: number | undefined }): Promise<void> {
+    process.kill(Number(pid), "SIGSTOP");
+    const states = () => readdirSync(`/proc/${pid}/task`).map((task) => readFileSync(`/proc/${pid}/task/${task}/stat`, "utf8"));
+    while (!states().every((stat) => / T /.test(stat.slice(stat.lastIndexOf(")"))))) await sleep(5);
+  }
+
   /** A process that reads what is offered; what it prints comes line by line. */
   async function readingBy(offered: Offer, timeoutMs: number, env: Readonly<Record<string, string>>, settles = true) {
     const folder = mkdtempSync(join(cacheFolder(), "script-"));
@@ -214,7 +221,7 @@ describeNixl("arena.register and reads by another process over UCX", (library) =
     const source = await offer(writeShards([tensors(3, 60)]), tcp);
     const reading = await readingBy(source.offered, 20_000, tcp);
     expect(await reading.line()).toBe("connected");
-    source.child.kill("SIGSTOP");
+    await stop(source.child);
     reading.child.stdin.write("go");
     expect(await reading.line()).toBe("posted");
     await sleep(300);
@@ -231,7 +238,7 @@ describeNixl("arena.register and reads by another process over UCX", (library) =
     const source = await offer(writeShards([tensors(4, 60)]), tcp);
     const reading = await readingBy(source.offered, 500, tcp);
     expect(await reading.line()).toBe("connected");
-    source.child.kill("SIGSTOP");
+    await stop(source.child);
     reading.child.stdin.write("go");
     expect(await reading.line()).toBe("posted");
     const told = JSON.parse((await reading.line()) ?? "null") as Told;
@@ -246,7 +253,7 @@ describeNixl("arena.register and reads by another process over UCX", (library) =
     const plan = "nixl_capi_get_xfer_status#1+=NIXL_CAPI_IN_PROG";
     const reading = await readingBy(source.offered, 1000, { ...tcp, ...fakesEnv({ plan, nixl: library }) }, false);
     expect(await reading.line()).toBe("connected");
-    source.child.kill("SIGSTOP");
+    await stop(source.child);
     reading.child.stdin.write("go");
     expect(await reading.line()).toBe("posted");
     // It has been handed to NIXL by then.
