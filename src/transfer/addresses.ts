@@ -1,3 +1,17 @@
+/** The addresses `[begin, end)` around all pieces that have bytes; undefined where none has. */
+export function addressBounds(address: BigUint64Array, length: Float64Array): { readonly begin: bigint; readonly end: bigint } | undefined {
+  let bounds: { begin: bigint; end: bigint } | undefined;
+  for (const [row, bytes] of length.entries()) {
+    if (bytes === 0) continue;
+    const begin = address[row] ?? 0n;
+    const end = begin + BigInt(bytes);
+    bounds ??= { begin, end };
+    if (begin < bounds.begin) bounds.begin = begin;
+    if (end > bounds.end) bounds.end = end;
+  }
+  return bounds;
+}
+
 /** Bases below this plus any offset into memory are exact as numbers. */
 const exactBases = 2n ** 52n;
 

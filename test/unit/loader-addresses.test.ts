@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { addressColumn } from "../../src/transfer/addresses.js";
+import { addressBounds, addressColumn } from "../../src/transfer/addresses.js";
 
 describe("addressColumn", () => {
   it.each([
@@ -17,4 +17,11 @@ describe("addressColumn", () => {
   it("of nothing is empty", () => {
     expect(addressColumn(5n, new Float64Array())).toEqual(new BigUint64Array());
   });
+});
+
+it("bounds what has bytes, in any order", () => {
+  const address = BigUint64Array.of(500n, 7n, 100n, 9000n);
+  expect(addressBounds(address, Float64Array.of(10, 0, 20, 0))).toEqual({ begin: 100n, end: 510n });
+  expect(addressBounds(address, Float64Array.of(1, 1, 1, 1))).toEqual({ begin: 7n, end: 9001n });
+  expect(addressBounds(address, new Float64Array(4))).toBeUndefined();
 });

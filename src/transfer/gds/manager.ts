@@ -12,12 +12,12 @@ import type { Transfer } from "../driver.js";
 import { duplicateFile } from "../duplicate-file.js";
 import { NixlAgent } from "../nixl/agent.js";
 import { cutChunks } from "../nixl/chunks.js";
-import { pluginTraits } from "../nixl/plugins.js";
-import { startWindows, type WindowsSummary, windowsInFlight } from "../nixl/windows.js";
+import { pluginTraits, threadParameters } from "../nixl/plugins.js";
+import { registrationLimit, windowBytesWithin } from "../nixl/registration-limit.js";
+import { startWindows, type WindowsSummary } from "../nixl/windows.js";
 import { keepingAlive } from "../settled.js";
 import { awaitTransfer, within } from "../waiting.js";
 import { GdsBatch, type GdsReport } from "./batch.js";
-import { cufileConfiguration } from "./cufile-configuration.js";
 import { type GdsOptions, type GdsSettings, gdsSettings } from "./options.js";
 import { GdsCount } from "./path-statistics.js";
 import { type GdsRange, placeRanges } from "./ranges.js";
@@ -180,8 +180,7 @@ export class GdsTransferManager {
       const message = `the agent ${JSON.stringify(agent.name)} given has the plugins ${agent.plugins.join(", ")}, and not ${plugin}`;
       throw errorOf("ERR_OPTION_CONFLICT", message, { facts: { option: "agent", plugin } });
     }
-    const parameters = plugin === "GDS_MT" ? { thread_count: String(threads) } : {};
-    const plugins = { [plugin]: parameters };
+    const plugins = { [plugin]: threadParameters(plugin, threads) };
     return NixlAgent.create({
       name: agentName,
       plugins,
@@ -263,15 +262,14 @@ export class GdsTransferManager {
   /** Bytes of a window. @throws ERR_GDS_REGISTRATION_LIMIT */
   #windowBytes(totalBytes: number, file: string): number {
     const { threads, maxChunkBytes, plugin, registration } = this.#settings;
-    const limit = pluginTraits(plugin).cufile ? cufileConfiguration().limitBytes : undefined;
+    const limit = registrationLimit(plugin);
     const wanted = threads * maxChunkBytes;
-    if (limit === undefined) return wanted;
     if (registration === "whole") {
-      if (totalBytes <= limit) return wanted;
+      if (limit === undefined || totalBytes <= limit) return wanted;
       const message = `registering ${totalBytes} bytes at once for ${file} exceeds the ${limit} bytes that cuFile's configuration allows`;
       throw errorOf("ERR_GDS_REGISTRATION_LIMIT", message, { facts: { file, length: totalBytes, limit } });
     }
-    return Math.max(1, Math.min(wanted, Math.floor(limit / windowsInFlight)));
+    return windowBytesWithin(limit, wanted);
   }
 
   #notInitialized(what: string): Error {

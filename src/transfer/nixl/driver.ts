@@ -2,13 +2,14 @@ import { errorOf, type ModelExpressError } from "../../errors.js";
 import type { NativeFile, TransferFiles, TransferPieces } from "../../native/addon.js";
 import { awaitNative, callNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
+import { addressBounds } from "../addresses.js";
 import { deferred } from "../deferred.js";
 import type { BatchSummary, NixlBatchSummary, ReadPath, Transfer, TransferBatch, TransferDriver } from "../driver.js";
-import { cufileConfiguration } from "../gds/cufile-configuration.js";
 import { GdsCount } from "../gds/path-statistics.js";
 import { NixlAgent } from "./agent.js";
 import { cutChunks } from "./chunks.js";
-import { pluginTraits } from "./plugins.js";
+import { pluginTraits, threadParameters } from "./plugins.js";
+import { registrationLimit, windowBytesWithin } from "./registration-limit.js";
 import { startWindows, type WindowsOptions, type WindowsSummary, windowsInFlight } from "./windows.js";
 
 /** Longest piece: see `maxChunkKib` of envs.ts. */
@@ -115,17 +116,12 @@ class NixlBatch implements Transfer {
 
   #parameters(plugin: string): Readonly<Record<string, string>> {
     if (plugin === "POSIX") return { ios_pool_size: String(posixReads) };
-    return plugin === "GDS_MT" ? { thread_count: String(this.#batch.threads) } : {};
+    return threadParameters(plugin, this.#batch.threads);
   }
 
   #start(agent: NixlAgent, plugin: string, chunks: TransferPieces): Transfer<WindowsSummary> {
     const { arena, files, maxChunkBytes, threads } = this.#batch;
-    let [begin, end] = [0n, 0n];
-    for (const [row, address] of chunks.address.entries()) {
-      if (row === 0 || address < begin) begin = address;
-      const after = address + BigInt(chunks.length[row] ?? 0);
-      if (after > end) end = after;
-    }
+    const { begin, end } = addressBounds(chunks.address, chunks.length) ?? { begin: arena.base, end: arena.base };
     const allocation = { address: begin, length: Number(end - begin) };
     return startWindows({
       agent,
@@ -134,7 +130,7 @@ class NixlBatch implements Transfer {
       allocation,
       open: (file) => openFile(files, file),
       chunks,
-      windowBytes: windowBytesOf(plugin, Math.max(threads * maxChunkBytes, minWindowBytes)),
+      windowBytes: windowBytesWithin(registrationLimit(plugin), Math.max(threads * maxChunkBytes, minWindowBytes)),
       windowChunks,
       registration: "chunks",
       ...(this.#onRefused === undefined ? {} : { onRefused: (file, error) => this.#refuse(file, error) }),
@@ -167,12 +163,6 @@ class NixlBatch implements Transfer {
       ways,
     };
   }
-}
-
-/** Bytes in a window: as wanted, but all windows in flight together within what cuFile lets be registered. */
-function windowBytesOf(plugin: string, wanted: number): number {
-  const limit = pluginTraits(plugin).cufile ? cufileConfiguration().limitBytes : undefined;
-  return limit === undefined ? wanted : Math.max(1, Math.min(wanted, Math.floor(limit / windowsInFlight)));
 }
 
 /** Opens a file in the state that the plan was made from. */

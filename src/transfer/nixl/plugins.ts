@@ -24,6 +24,11 @@ const traits: ReadonlyMap<string, PluginTraits> = new Map([
   ["LIBFABRIC", { strands: true, devices: true, cufile: false, spansAllocations: true }],
 ]);
 
+/** Parameters by which a plugin reads with so many threads; none for one that does not take a number. */
+export function threadParameters(plugin: string, threads: number): Readonly<Record<string, string>> {
+  return plugin === "GDS_MT" ? { thread_count: String(threads) } : {};
+}
+
 /** Of an unknown plugin the worst is assumed, save that it may know devices: NIXL refuses what it cannot do. */
 export function pluginTraits(name: string): PluginTraits {
   return traits.get(name) ?? { strands: true, devices: true, cufile: false, spansAllocations: false };

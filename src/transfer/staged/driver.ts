@@ -2,9 +2,10 @@ import { VmmArena } from "../../arena/arena.js";
 import { hostBackend } from "../../arena/host-backend.js";
 import { errorOf } from "../../errors.js";
 import { publish } from "../../events.js";
-import type { NativeStaging, TransferPieces } from "../../native/addon.js";
+import type { NativeStaging } from "../../native/addon.js";
 import { callNative, fromNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
+import { addressBounds } from "../addresses.js";
 import { type Deferred, deferred } from "../deferred.js";
 import type { BatchSummary, Transfer, TransferBatch, TransferDriver } from "../driver.js";
 import { autoDriver } from "../reading-driver.js";
@@ -156,11 +157,12 @@ class StagedBatch implements Transfer {
 
 /** Slots for a batch, being made ready one after another; undefined for one without bytes, which needs no memory and no device. */
 function openStaging({ arena, pieces }: TransferBatch): Staging | undefined {
-  const target = boundsOf(pieces);
+  const target = addressBounds(pieces.address, pieces.length);
   if (target === undefined) return undefined;
-  const size = Math.ceil(target.copiedBytes / maxSlots / slotGranularity) * slotGranularity;
+  const copiedBytes = pieces.length.reduce((sum, length) => sum + length, 0);
+  const size = Math.ceil(copiedBytes / maxSlots / slotGranularity) * slotGranularity;
   const slotBytes = Math.min(maxSlotBytes, Math.max(minSlotBytes, size));
-  const slots = Math.min(maxSlots, Math.ceil(target.copiedBytes / slotBytes));
+  const slots = Math.min(maxSlots, Math.ceil(copiedBytes / slotBytes));
   const free = Array.from({ length: slots }, () => deferred<void>());
   const ended = deferred<unknown[]>();
   const memory = new VmmArena({ backend: hostBackend(), totalBytes: slots * slotBytes });
@@ -189,18 +191,4 @@ function openStaging({ arena, pieces }: TransferBatch): Staging | undefined {
     } catch {}
     throw error;
   }
-}
-
-/** Where the bytes go, and how many there are; undefined for none. */
-function boundsOf(pieces: TransferPieces): { readonly begin: bigint; readonly end: bigint; readonly copiedBytes: number } | undefined {
-  let [begin, end, copiedBytes] = [0n, 0n, 0];
-  for (const [row, length] of pieces.length.entries()) {
-    if (length === 0) continue;
-    const address = pieces.address[row] ?? 0n;
-    const after = address + BigInt(length);
-    if (copiedBytes === 0 || address < begin) begin = address;
-    if (after > end) end = after;
-    copiedBytes += length;
-  }
-  return copiedBytes === 0 ? undefined : { begin, end, copiedBytes };
 }
