@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import type { VmmArena } from "../../arena/arena.js";
 import { errorOf, ModelExpressError } from "../../errors.js";
 import { publish } from "../../events.js";
@@ -182,6 +183,8 @@ class WindowsRun implements Transfer<WindowsSummary> {
         this.#sums.chunks += window.end - window.begin;
       }
     } catch (error) {
+      // A broken agent was broken by a failure that is told at the same time, on a way of its own: that one is the cause.
+      if (error instanceof ModelExpressError && error.code === "ERR_NIXL_BROKEN") await setImmediate();
       this.#fail(error);
     }
     // From here on in reverse; what fails is told, and the rest goes on.
