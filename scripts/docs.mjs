@@ -14,6 +14,15 @@ ${table(
   Object.values(envTable).map(({ name, unit, takes, defaultMeaning, meaning }) => [`\`${name}\``, unit, takes, defaultMeaning, meaning]),
 )}
 
+## Variables that the package sets
+
+\`UCX_MEM_MMAP_HOOK_MODE=none\`, in the environment that C libraries see, before NIXL is first loaded, unless \`UCX_MEM_MMAP_HOOK_MODE\` or
+\`UCX_MEM_EVENTS\` is set. UCX tests its memory hooks when it is loaded, and that test can take the last page of malloc's heap. Child processes inherit the
+setting, and every UCX loaded later in the process has it. Where UCX is loaded already nothing is set, and the event \`nixl.ucx-hooks\` says so: set the
+variable where the process is started.
+
+## Debug log
+
 Node's own \`NODE_DEBUG=modelexpress\` makes the package tell what it does on stderr; programs subscribe to the channel \`modelexpress\` of
 \`node:diagnostics_channel\` instead.
 `;

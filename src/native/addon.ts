@@ -243,6 +243,11 @@ export interface IoSupport {
 export interface NativeNixl {
   /** File it was loaded from, as the loader says. */
   readonly path: string;
+  /**
+   * UCX's hooks on memory calls, which can damage the heap when UCX is loaded: `switched-off` here, `user-set` where UCX_MEM_MMAP_HOOK_MODE or
+   * UCX_MEM_EVENTS was set, `loaded-before` where UCX was in the process already.
+   */
+  readonly ucxHooks: "switched-off" | "user-set" | "loaded-before";
   /** Makes an agent on a thread of its own; `answer(failureJson | null, names of all plugins | null)` comes once. */
   createAgent(spec: NixlAgentSpec, answer: (failure: string | null, plugins: string[] | null) => void): NativeNixlAgent;
 }

@@ -1,6 +1,6 @@
 import { existsSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { type LibraryTried, loadNixl, type NixlApiOptions } from "../transfer/nixl/api.js";
+import { type LibraryTried, loadNixl, type NixlApiOptions, ucxHooksMeaning } from "../transfer/nixl/api.js";
 import { type Finding, found, missing } from "./finding.js";
 
 const name = "nixl";
@@ -9,13 +9,14 @@ const remedy = "pip install nixl-cu12 (or nixl-cu13), or set MX_NIXL_LIBRARY to 
 /** NIXL's library: where, which version, which plugins lie beside it. Loads it. */
 export async function nixlFinding(options: NixlApiOptions, environment: NodeJS.ProcessEnv): Promise<Finding> {
   try {
-    const { path, version } = await loadNixl(options);
+    const { path, version, native } = await loadNixl(options);
     const plugins = pluginsBeside(path, environment);
     const shown = plugins.length === 0 ? "no plugins beside it" : `plugins ${plugins.join(", ")}`;
-    return found(name, `${path}, version ${version ?? "unknown"}; ${shown}`, {
+    return found(name, `${path}, version ${version ?? "unknown"}; ${shown}; memory hooks of UCX: ${ucxHooksMeaning[native.ucxHooks]}`, {
       path,
       version: version ?? null,
       plugins: plugins.join(" "),
+      ucxHooks: native.ucxHooks,
     });
   } catch (thrown) {
     const tried = (thrown as { tried?: readonly LibraryTried[] }).tried;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use mx_core::error::{Error, Result as CoreResult};
 use mx_core::io::sys::Identity;
+use mx_core::nixl::ucx_hooks::{self, UcxHooks};
 use mx_core::nixl::{
     AgentSpec, AgentThread, Answer, Descriptor, HeldFile, Keep, Kind, NixlApi, PluginSpec, RegistrationSpec, Side, TransferSpec,
     why_not_loadable,
@@ -22,11 +23,13 @@ use crate::failure::{failure_json, thrown};
 #[napi]
 pub struct NativeNixl {
     api: Arc<NixlApi>,
+    ucx_hooks: UcxHooks,
 }
 
 #[napi]
 pub fn load_nixl<'env>(env: &'env Env, path: String) -> Result<Object<'env>> {
-    in_background(env, "mx-nixl-load", move || Ok(NativeNixl { api: Arc::new(NixlApi::load(&path)?) }))
+    let ucx_hooks = ucx_hooks::switch_off();
+    in_background(env, "mx-nixl-load", move || Ok(NativeNixl { api: Arc::new(NixlApi::load(&path)?), ucx_hooks }))
 }
 
 /// Empty when the library can be loaded.
@@ -78,6 +81,11 @@ impl NativeNixl {
     #[napi(getter)]
     pub fn path(&self) -> &str {
         &self.api.path
+    }
+
+    #[napi(getter)]
+    pub fn ucx_hooks(&self) -> &'static str {
+        self.ucx_hooks.name()
     }
 
     #[napi]

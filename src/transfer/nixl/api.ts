@@ -28,6 +28,14 @@ export interface NixlApiOptions {
   readonly library?: string;
 }
 
+/** What the state of UCX's hooks means for this process. */
+export const ucxHooksMeaning = Object.freeze({
+  "switched-off": "UCX_MEM_MMAP_HOOK_MODE=none was set for this process and its children, so that loading UCX cannot damage the heap",
+  "user-set": "UCX_MEM_MMAP_HOOK_MODE or UCX_MEM_EVENTS was set before, and is left as it is",
+  "loaded-before":
+    "UCX was loaded before this package could switch its memory hooks off; set UCX_MEM_MMAP_HOOK_MODE=none where the process is started",
+});
+
 const loaded = new Map<string, Promise<NixlApi>>();
 
 /**
@@ -55,6 +63,7 @@ async function find(library: string | undefined, from: string): Promise<NixlApi>
       : await firstOf([{ path: library, from }], tried);
   if (api !== undefined) {
     publish({ event: "nixl.loaded", path: api.path, version: api.version ?? null });
+    publish({ event: "nixl.ucx-hooks", state: api.native.ucxHooks, meaning: ucxHooksMeaning[api.native.ucxHooks] });
     return api;
   }
   const lines = tried.map(({ path, from: source, why }) => `\n  ${path} (${source}): ${why}`).join("");

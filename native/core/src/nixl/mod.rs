@@ -9,6 +9,7 @@ mod file;
 mod list;
 mod status;
 mod thread;
+pub mod ucx_hooks;
 mod wait;
 
 #[cfg(all(test, not(loom)))]
