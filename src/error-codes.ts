@@ -360,6 +360,12 @@ export const errorCodes = {
     cause: "The driver `io_uring` was asked for by name, and the kernel or the container refuses io_uring.",
     remedy: "Use the driver `auto` or `pread`, or allow io_uring (seccomp profile, kernel.io_uring_disabled).",
   },
+  ERR_TRANSFER_IO_URING_UNSOUND: {
+    exit: 69,
+    cause:
+      "The driver `io_uring` was asked for by name, and direct reads by io_uring are not known to be sound on the file system: on FUSE the kernel may report a whole read over wrong bytes.",
+    remedy: "Use the driver `auto`, which reads such files directly by threads, or `pread`.",
+  },
   ERR_TRANSFER_DIRECT_REFUSED: {
     exit: 69,
     cause: "The driver `io_uring` was asked for by name, and the file system refuses O_DIRECT.",

@@ -101,7 +101,7 @@ function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, devi
   else if (way !== undefined) used.push(way);
   else {
     if (buffered > 0) used.push("buffered");
-    if (direct > 0) used.push(summary.directByThreads ? "direct-threads" : "io_uring");
+    if (direct > 0) used.push(summary.directByThreads[shard.index] === 1 ? "direct-threads" : "io_uring");
   }
   const known = cached >= 0;
   return Object.freeze({

@@ -214,12 +214,12 @@ export interface TransferSummary {
   /** Of `bufferedBytes`, those found in the page cache beforehand; -1 where nobody asked. */
   readonly cachedBytes: Float64Array;
   readonly directBytes: Float64Array;
+  /** 1 where direct reads were made by threads: io_uring is refused, or not known to be sound on the file system. */
+  readonly directByThreads: Uint8Array;
   /** Why a file was not read the way `auto` prefers; empty where it was. */
   readonly fallback: string[];
   /** Reads made, of both lanes. */
   readonly reads: number;
-  /** Direct reads were made by threads, because io_uring is refused. */
-  readonly directByThreads: boolean;
 }
 
 /** A transfer in flight. It pins its allocations in the arena until it has settled. */

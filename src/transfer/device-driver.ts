@@ -141,7 +141,7 @@ function joined(
     directBytes,
     fallback: files.paths.map((_, file) => oneLine([reasons.get(file), partOf(file)?.fallback[file]])),
     reads: (direct?.reads ?? 0) + (staged?.reads ?? 0),
-    directByThreads: staged?.directByThreads ?? false,
+    directByThreads: Uint8Array.from(files.paths, (_, file) => partOf(file)?.directByThreads[file] ?? 0),
     ways: files.paths.map((_, file) => wayOf(file)),
     ...(direct?.nixl === undefined || direct.nixl.windows === 0 ? {} : { nixl: direct.nixl }),
   };

@@ -19,7 +19,7 @@ export const mapDriver: TransferDriver = {
       directBytes: new Float64Array(files),
       fallback: new Array<string>(files).fill(""),
       reads: 0,
-      directByThreads: false,
+      directByThreads: new Uint8Array(files),
     };
     const total = batch.pieces.length.reduce((sum, length) => sum + length, 0);
     let mapped = 0;

@@ -13,7 +13,7 @@ const summary: TransferSummary = {
   directBytes: new Float64Array(1),
   fallback: [""],
   reads: 1,
-  directByThreads: false,
+  directByThreads: new Uint8Array(1),
 };
 
 interface Made {

@@ -13,7 +13,7 @@ use mx_core::io::map;
 use mx_core::io::sys::Identity;
 use mx_core::io::transfer::{Driver, Settings, Summary, Transfer};
 use napi::Env;
-use napi::bindgen_prelude::{BigInt64Array, BigUint64Array, Float64Array, FnArgs, Function, Object, Uint32Array};
+use napi::bindgen_prelude::{BigInt64Array, BigUint64Array, Float64Array, FnArgs, Function, Object, Uint8Array, Uint32Array};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 
@@ -55,9 +55,9 @@ pub struct TransferSummary {
     pub buffered_bytes: Float64Array,
     pub cached_bytes: Float64Array,
     pub direct_bytes: Float64Array,
+    pub direct_by_threads: Uint8Array,
     pub fallback: Vec<String>,
     pub reads: f64,
-    pub direct_by_threads: bool,
 }
 
 #[napi]
@@ -235,8 +235,8 @@ fn js_summary(summary: Summary) -> TransferSummary {
         buffered_bytes: column(|file| file.buffered_bytes as f64),
         cached_bytes: column(|file| file.cached_bytes.map_or(-1.0, |bytes| bytes as f64)),
         direct_bytes: column(|file| file.direct_bytes as f64),
+        direct_by_threads: Uint8Array::new(summary.files.iter().map(|file| u8::from(file.direct_by_threads)).collect()),
         fallback: summary.files.iter().map(|file| file.fallback.clone()).collect(),
         reads: summary.reads as f64,
-        direct_by_threads: summary.direct_by_threads,
     }
 }

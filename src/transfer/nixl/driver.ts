@@ -159,7 +159,7 @@ class NixlBatch implements Transfer {
       directBytes: new Float64Array(count),
       fallback: new Array<string>(count).fill(""),
       reads,
-      directByThreads: false,
+      directByThreads: new Uint8Array(count),
       ways,
     };
   }

@@ -7,14 +7,15 @@ export class SummarySum {
   readonly #directBytes: Float64Array;
   /** -1 for a file that no window read, NaN once one did not ask. */
   readonly #cachedBytes: Float64Array;
+  readonly #directByThreads: Uint8Array;
   readonly #fallback: Set<string>[];
   #reads = 0;
-  #directByThreads = false;
 
   constructor(files: number) {
     this.#bufferedBytes = new Float64Array(files);
     this.#directBytes = new Float64Array(files);
     this.#cachedBytes = new Float64Array(files).fill(-1);
+    this.#directByThreads = new Uint8Array(files);
     this.#fallback = Array.from({ length: files }, () => new Set<string>());
   }
 
@@ -25,11 +26,11 @@ export class SummarySum {
       this.#directBytes[file] = (this.#directBytes[file] ?? 0) + (window.directBytes[row] ?? 0);
       const [known, cached] = [this.#cachedBytes[file] ?? -1, window.cachedBytes[row] ?? -1];
       this.#cachedBytes[file] = cached === -1 ? Number.NaN : known === -1 ? cached : known + cached;
+      if (window.directByThreads[row] === 1) this.#directByThreads[file] = 1;
       const reason = window.fallback[row] ?? "";
       if (reason !== "") this.#fallback[file]?.add(reason);
     }
     this.#reads += window.reads;
-    this.#directByThreads ||= window.directByThreads;
   }
 
   build(): BatchSummary {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::fault::FaultKind;
 use super::file::{FileState, OpenFile};
+use super::file_systems;
 use super::layout::Block;
 use super::residency::{self, Residency};
 use super::shared::{Hint, Shared, Work};
@@ -103,6 +104,18 @@ fn scout(shared: &Arc<Shared>, file: usize) -> Result<()> {
 fn direct_usable(shared: &Shared, state: &FileState, open: &OpenFile) -> Result<bool> {
     if shared.settings.driver == Driver::Pread {
         return Ok(false);
+    }
+    let system = file_systems::type_of(open.buffered());
+    if !file_systems::sound_with_io_uring(system) {
+        let name = file_systems::name(system);
+        if shared.settings.driver == Driver::IoUring {
+            let path = state.spec.path.to_string_lossy().into_owned();
+            let message = format!(
+                "the driver io_uring is not known to read {path} rightly: on {name} the kernel may report a whole read over wrong bytes; use auto or pread"
+            );
+            return Err(Error::new("ERR_TRANSFER_IO_URING_UNSOUND", message).with("file", path).with("fileSystem", name));
+        }
+        let _ = state.unsound.set(name);
     }
     let errno = match open.direct(&state.spec) {
         Err(errno @ (libc::EMFILE | libc::ENFILE)) => {

@@ -7,16 +7,20 @@ use super::bounce::Bounce;
 use super::fault::FaultKind;
 use super::file::OpenFile;
 use super::layout::{Block, MAX_BOUNCE_BYTES};
-use super::shared::Shared;
+use super::shared::{DirectQueue, Shared};
 use super::transfer::Driver;
 use super::{buffered, sys, uring};
 use crate::error::errno_name;
 
-/// Threads of the lane where io_uring is refused: enough reads in flight to keep a disk busy.
+/// Threads of the lane where io_uring is refused or not trusted: enough reads in flight to keep a disk busy.
 const DIRECT_THREADS: usize = 8;
 
-/// Starts the lane: one thread with a ring, or several threads with plain reads where there is no io_uring.
-pub fn start_lane(shared: &Arc<Shared>) {
+/// Starts the half of the lane that a queue feeds: one thread with a ring, or several threads with plain reads where there is no io_uring, or
+/// where it must not be used.
+pub fn start_lane(shared: &Arc<Shared>, from: DirectQueue) {
+    if from == DirectQueue::ThreadsOnly {
+        return spawn_threads(shared, from, 0);
+    }
     match uring::new_ring(shared.settings.queue_depth) {
         Ok(ring) => {
             if let Err(error) = super::transfer::spawn(shared, "mx-ring", move |shared| uring::run(shared, ring)) {
@@ -29,17 +33,25 @@ pub fn start_lane(shared: &Arc<Shared>) {
                 shared.report(Err(uring::refused(errno)));
                 return;
             }
-            shared.direct_by_threads.store(true, Ordering::Relaxed);
-            super::transfer::spawn_all(shared, "mx-direct", DIRECT_THREADS, move |shared| run_thread(shared, errno));
+            spawn_threads(shared, from, errno);
         }
     }
 }
 
-/// Body of a direct thread; `errno` is what refused io_uring.
-fn run_thread(shared: &Arc<Shared>, errno: i32) {
+fn spawn_threads(shared: &Arc<Shared>, from: DirectQueue, errno: i32) {
+    super::transfer::spawn_all(shared, "mx-direct", DIRECT_THREADS, move |shared| run_thread(shared, from, errno));
+}
+
+/// Body of a direct thread; `errno` is what refused io_uring where that is why.
+fn run_thread(shared: &Arc<Shared>, from: DirectQueue, errno: i32) {
     let mut spare = None;
-    while let Some(block) = shared.next_direct(true) {
-        shared.files[block.file as usize].note_fallback(format!("io_uring refused ({}): direct reads by threads", errno_name(errno)));
+    while let Some(block) = shared.next_direct(from, true) {
+        let state = &shared.files[block.file as usize];
+        state.direct_by_threads.store(true, Ordering::Relaxed);
+        state.note_fallback(match state.unsound.get() {
+            Some(system) => format!("io_uring is not known to be sound on {system}: direct reads by threads"),
+            None => format!("io_uring refused ({}): direct reads by threads", errno_name(errno)),
+        });
         let Some(mut read) = DirectRead::new(shared, block, &mut spare) else { continue };
         loop {
             let (address, length, offset) = read.next_read();

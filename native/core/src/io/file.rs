@@ -50,6 +50,10 @@ pub struct FileState {
     /// False when some buffered bytes were read without asking what was cached.
     pub cached_known: AtomicBool,
     pub direct_bytes: AtomicU64,
+    /// Direct reads were made by threads.
+    pub direct_by_threads: AtomicBool,
+    /// Its file system, where io_uring is not known to read directly there without fault.
+    pub unsound: OnceLock<String>,
     fallback: Mutex<String>,
 }
 
@@ -63,6 +67,8 @@ impl FileState {
             cached_bytes: AtomicU64::new(0),
             cached_known: AtomicBool::new(true),
             direct_bytes: AtomicU64::new(0),
+            direct_by_threads: AtomicBool::new(false),
+            unsound: OnceLock::new(),
             fallback: Mutex::new(String::new()),
         }
     }

@@ -2,13 +2,15 @@
 //!
 //! A [`transfer::Transfer`] reads *pieces* (file range to address) that JavaScript planned. Pieces that are neighbours in the file form a run;
 //! runs are cut into blocks, the unit of one read. Blocks travel through two lanes: the buffered lane (threads, page cache) and the direct lane
-//! (io_uring with O_DIRECT, or threads where io_uring is refused). [`residency`] tells which lane a part of a file should take.
+//! (io_uring with O_DIRECT, or threads where io_uring is refused or not known to be sound, see [`file_systems`]). [`residency`] tells which lane a
+//! part of a file should take.
 
 mod bounce;
 mod buffered;
 mod direct;
 pub mod fault;
 pub mod file;
+pub mod file_systems;
 pub mod layout;
 pub mod map;
 mod residency;

@@ -34,6 +34,8 @@ pub enum Hint {
 pub struct Queues {
     pub buffered: VecDeque<(Block, Hint)>,
     pub direct: VecDeque<Block>,
+    /// Direct blocks that io_uring must not read.
+    pub threads_only: VecDeque<Block>,
     /// Next file that nobody has cut yet.
     pub next_file: usize,
     /// Files put back because there was no descriptor for them.
@@ -51,6 +53,8 @@ pub struct Queues {
     pub probing: usize,
     /// The direct lane runs.
     pub direct_started: bool,
+    /// The threads for `threads_only` run.
+    pub threads_only_started: bool,
 }
 
 pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
@@ -71,12 +75,19 @@ pub struct Shared {
     /// Set at failure and abort: no thread starts another read.
     pub stop: AtomicBool,
     pub threads_running: AtomicUsize,
-    /// The direct lane has no ring.
-    pub direct_by_threads: AtomicBool,
     done: Mutex<Option<Done>>,
     failed: AtomicBool,
     /// Lets the memory go and tells that the transfer has settled.
     epilogue: Mutex<Option<Epilogue>>,
+}
+
+/// The two queues of the direct lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectQueue {
+    /// For io_uring, or threads where it is refused.
+    Any,
+    /// For threads, of files that io_uring is not known to read rightly.
+    ThreadsOnly,
 }
 
 /// What a thread of a lane shall do next.
@@ -110,7 +121,6 @@ impl Shared {
             bytes_done: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             threads_running: AtomicUsize::new(0),
-            direct_by_threads: AtomicBool::new(false),
             done: Mutex::new(Some(done)),
             failed: AtomicBool::new(false),
             epilogue: Mutex::new(None),
@@ -200,7 +210,11 @@ impl Shared {
 
     /// True when the buffered queue can get no more work.
     fn nothing_can_come(&self, queues: &Queues) -> bool {
-        queues.scouting == 0 && queues.direct_in_flight == 0 && queues.direct.is_empty() && queues.probing == 0
+        queues.scouting == 0
+            && queues.direct_in_flight == 0
+            && queues.direct.is_empty()
+            && queues.threads_only.is_empty()
+            && queues.probing == 0
     }
 
     /// True when the direct queue can get no more work.
@@ -210,13 +224,17 @@ impl Shared {
     }
 
     /// Next direct block. `wait`: sleep until there is one or none can come any more; None then.
-    pub fn next_direct(&self, wait: bool) -> Option<Block> {
+    pub fn next_direct(&self, from: DirectQueue, wait: bool) -> Option<Block> {
         let mut queues = self.lock();
         loop {
             if self.stopped() {
                 return None;
             }
-            if let Some(block) = queues.direct.pop_front() {
+            let queue = match from {
+                DirectQueue::Any => &mut queues.direct,
+                DirectQueue::ThreadsOnly => &mut queues.threads_only,
+            };
+            if let Some(block) = queue.pop_front() {
                 queues.direct_in_flight += 1;
                 return Some(block);
             }
@@ -227,18 +245,23 @@ impl Shared {
         }
     }
 
-    /// Hands out what a scout or a probe found; starts the direct lane with the first direct block.
+    /// Hands out what a scout or a probe found; starts a half of the direct lane with its first block.
     pub fn publish(self: &Arc<Self>, file: usize, buffered: Vec<(Block, Hint)>, direct: Vec<Block>, ended: impl FnOnce(&mut Queues)) {
         self.files[file].add_blocks(buffered.len() + direct.len());
         let mut queues = self.lock();
         queues.buffered.extend(buffered);
-        let start = !direct.is_empty() && !queues.direct_started;
-        queues.direct_started |= start;
-        queues.direct.extend(direct);
-        ended(&mut queues);
+        let queues_now = &mut *queues;
+        let (from, queue, started) = match self.files[file].unsound.get() {
+            None => (DirectQueue::Any, &mut queues_now.direct, &mut queues_now.direct_started),
+            Some(_) => (DirectQueue::ThreadsOnly, &mut queues_now.threads_only, &mut queues_now.threads_only_started),
+        };
+        let start = !direct.is_empty() && !*started;
+        *started |= start;
+        queue.extend(direct);
+        ended(queues_now);
         drop(queues);
         if start {
-            super::direct::start_lane(self);
+            super::direct::start_lane(self, from);
         }
         self.wake.notify_all();
     }

@@ -69,6 +69,18 @@ pub fn identity_at(path: &Path) -> io::Result<Identity> {
     Ok(identity_of(&stat))
 }
 
+/// Type of the file system of an open file, as statfs(2) lists them.
+pub fn file_system_type(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: an all-zero statfs is a valid value of the plain C struct.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and `found` is writable.
+    if unsafe { libc::fstatfs(fd.as_raw_fd(), &mut found) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The types have 32 bits; their C type differs between C libraries, in width and in sign.
+    Ok(found.f_type as u32)
+}
+
 /// One positioned read into raw memory.
 ///
 /// # Safety

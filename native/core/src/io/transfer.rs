@@ -41,6 +41,8 @@ pub struct FileSummary {
     /// Of the buffered bytes, those that the page cache held; None where nobody asked.
     pub cached_bytes: Option<u64>,
     pub direct_bytes: u64,
+    /// Direct reads were made by threads: io_uring is refused, or not known to be sound on this file system.
+    pub direct_by_threads: bool,
     pub fallback: String,
 }
 
@@ -48,8 +50,6 @@ pub struct FileSummary {
 pub struct Summary {
     pub files: Vec<FileSummary>,
     pub reads: u64,
-    /// Direct reads were made by threads, because io_uring is refused.
-    pub direct_by_threads: bool,
 }
 
 /// A transfer in flight. Dropping it does not stop it: its threads hold what they need, the pins included.
@@ -119,10 +119,11 @@ fn summary(shared: &Shared) -> Summary {
             buffered_bytes: file.buffered_bytes.load(Ordering::Relaxed),
             cached_bytes: file.cached_known.load(Ordering::Relaxed).then(|| file.cached_bytes.load(Ordering::Relaxed)),
             direct_bytes: file.direct_bytes.load(Ordering::Relaxed),
+            direct_by_threads: file.direct_by_threads.load(Ordering::Relaxed),
             fallback: file.fallback(),
         })
         .collect();
-    Summary { files, reads: shared.reads(), direct_by_threads: shared.direct_by_threads.load(Ordering::Relaxed) }
+    Summary { files, reads: shared.reads() }
 }
 
 /// Counts a running thread; the last one to go finishes the transfer.

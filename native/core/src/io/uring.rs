@@ -8,7 +8,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, opcode, types};
 
 use super::direct::{DirectRead, Step};
-use super::shared::Shared;
+use super::shared::{DirectQueue, Shared};
 use crate::error::{Error, errno_name};
 
 pub fn new_ring(depth: u32) -> io::Result<IoUring> {
@@ -42,7 +42,7 @@ pub fn run(shared: &Arc<Shared>, mut ring: IoUring) {
             if slots.iter().flatten().filter(|read| read.bounce.is_some()).count() >= MAX_BOUNCES {
                 break;
             }
-            let Some(block) = shared.next_direct(free.len() == depth) else { break };
+            let Some(block) = shared.next_direct(DirectQueue::Any, free.len() == depth) else { break };
             let Some(read) = DirectRead::new(shared, block, &mut spare) else { continue };
             free.pop();
             slots[slot] = Some(read);

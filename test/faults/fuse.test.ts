@@ -1,0 +1,105 @@
+import { createHash } from "node:crypto";
+import { readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
+import { streamCheckpoint } from "../../src/loader/stream-checkpoint.js";
+import { mountFuse } from "../support/fuse.js";
+import { errorFrom, evict, ioUringRefusal, type Tensors, writeShards } from "../support/loading.js";
+import { runMx } from "../support/run-node.js";
+import { buildSafetensors, pattern } from "../support/safetensors.js";
+import { randomStream } from "../support/seed.js";
+
+const MIB = 2 ** 20;
+const tensors: Tensors = {
+  first: { dtype: "U8", shape: [3 * MIB] },
+  small: { dtype: "U8", shape: [777] },
+  last: { dtype: "U8", shape: [2 * MIB] },
+};
+const file = "model-1.safetensors";
+
+/** A folder with one shard, whose bytes are what {@link pattern} gives for the names. */
+function backing(): string {
+  const folder = writeShards([tensors]);
+  evict(...readdirSync(folder).map((name) => join(folder, name)));
+  return folder;
+}
+
+function sha256(bytes: Buffer): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
+/** Whether every tensor has the bytes of its name, followed by `suffix`. */
+function isWhole(model: Awaited<ReturnType<typeof loadCheckpoint>>, suffix = ""): boolean {
+  return [...model.tensors].every(([name, tensor]) => pattern(name + suffix, tensor.byteLength).equals(tensor.bytes()));
+}
+
+// Where io_uring is refused nothing is read by it, and its name gives another error.
+describe.runIf(ioUringRefusal() === "")("files on FUSE with direct I/O, which io_uring reads wrongly without an error", () => {
+  it.for([70_001, 4096])("are right under auto where reads come short, %i bytes", async (short, context) => {
+    const { path } = await mountFuse(context, backing(), { direct: 1, short });
+    await using model = await loadCheckpoint(path);
+    expect(isWhole(model)).toBe(true);
+    expect(model.report.shards[0]?.used).not.toContain("io_uring");
+    expect(model.report.shards[0]?.reason).toContain("io_uring is not known to be sound on fuse: direct reads by threads");
+  });
+
+  it.for(["auto", "pread"] as const)("give the server's error, by the driver %s", async (driver, context) => {
+    const { path } = await mountFuse(context, backing(), { direct: 1, fail: 2 * MIB });
+    const error = await errorFrom(loadCheckpoint(path, { driver }));
+    expect(error).toMatchObject({ code: "ERR_TRANSFER_READ", errno: "EIO" });
+    await error.settled;
+  });
+
+  it("are refused to the driver io_uring, with the reason", async (context) => {
+    const { path } = await mountFuse(context, backing(), { direct: 1 });
+    const error = await errorFrom(loadCheckpoint(path, { driver: "io_uring" }));
+    expect(error).toMatchObject({ code: "ERR_TRANSFER_IO_URING_UNSOUND", fileSystem: "fuse", file: join(path, file) });
+    await error.settled;
+  });
+
+  it("are right in a stream, and by the command, where reads come short", async (context) => {
+    const { path } = await mountFuse(context, backing(), { direct: 1, short: 9999 });
+    const streamed: string[] = [];
+    for await (const tensor of streamCheckpoint(path, { maxBytes: 4 * MIB })) {
+      if (pattern(tensor.name, tensor.byteLength).equals(tensor.bytes())) streamed.push(tensor.name);
+    }
+    expect(streamed.sort()).toEqual(["first", "last", "small"]);
+    const { stdout } = await runMx(["load", path, "--digest", "--json"]);
+    const digests = (JSON.parse(stdout).tensors as { name: string; sha256: string }[]).map(({ name, sha256 }) => [name, sha256]);
+    expect(digests).toEqual(Object.entries(tensors).map(([name, { shape }]) => [name, sha256(pattern(name, shape[0] ?? 0))]));
+  });
+});
+
+it("a FUSE mount that refuses O_DIRECT is read buffered, and the report says why", async (context) => {
+  const { path } = await mountFuse(context, backing(), { odirect: "einval" });
+  await using model = await loadCheckpoint(path);
+  expect(isWhole(model)).toBe(true);
+  expect(model.report.shards[0]).toMatchObject({ used: ["buffered"], reason: expect.stringMatching(/O_DIRECT|direct/) });
+});
+
+it("a file that changes, goes or is replaced at any read gives an error or right bytes, never a mixture", {
+  timeout: 60_000,
+}, async (context) => {
+  const random = randomStream();
+  for (let round = 0; round < 24; round++) {
+    const folder = backing();
+    const renamed = Object.fromEntries(
+      Object.entries(tensors).map(([name, spec]) => [name, { ...spec, bytes: pattern(`${name}.new`, spec.shape[0] ?? 0) }]),
+    );
+    writeFileSync(join(folder, `${file}.new`), buildSafetensors(renamed));
+    const event = (["damage", "replace", "remove", "unmount"] as const)[random.below(4)] ?? "damage";
+    const options = { at: 1 + random.below(60), event, ...(random.below(2) === 1 && { direct: 1 as const }) };
+    const mount = await mountFuse(context, folder, options);
+    const told = JSON.stringify(options);
+    try {
+      await using model = await loadCheckpoint(mount.path, { timeoutMs: 20_000 });
+      expect(isWhole(model) || isWhole(model, ".new"), told).toBe(true);
+    } catch (thrown) {
+      const error = thrown as { code?: string; settled?: Promise<void> };
+      expect(error.code, `${told}: ${String(thrown)}`).toMatch(/^ERR_(TRANSFER|CHECKPOINT)_(?!TIMEOUT)/);
+      await error.settled;
+    }
+    await mount.unmount();
+  }
+});
