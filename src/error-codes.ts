@@ -528,13 +528,13 @@ export const errorCodes = {
   },
   ERR_VERIFY_MISMATCH: {
     exit: 65,
-    cause: "A file's SHA-256 is not the expected one.",
+    cause: "A file's digest is not the expected one, or the expected ones contradict each other.",
     remedy: "Download the file again.",
   },
-  ERR_VERIFY_SUMS_INVALID: {
+  ERR_VERIFY_UNVERIFIED: {
     exit: 65,
-    cause: "A SHA256SUMS file has a line that is not a digest and a file name.",
-    remedy: "Write it again with `sha256sum`.",
+    cause: "`--require` was given, and a file has no digest that it can be checked against.",
+    remedy: "Put the publisher's list of digests beside it, such as SHA256SUMS.",
   },
   ERR_SAMPLE_EXISTS: {
     exit: 64,

@@ -1,64 +1,124 @@
-import { readFile, readlink, stat } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import { lstat, readdir, readFile, readlink, realpath, stat } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
 import { errorOf } from "../errors.js";
+import { type DigestAlgorithm, isDigestList, listedFile, listText, parseDigests } from "./digest-lists.js";
 
 /** A digest that somebody published for a file. */
 export interface KnownDigest {
-  /** 64 lower-case hex digits. */
-  readonly sha256: string;
-  readonly source: "Hub cache" | "SHA256SUMS";
+  /** `git-blob` is the SHA-1 of a Git object, under which the Hub's cache stores small files. */
+  readonly algorithm: DigestAlgorithm | "git-blob";
+  /** Lower-case hex digits. */
+  readonly digest: string;
+  /** `Hub cache`, or the name of the list. */
+  readonly source: string;
 }
 
+export interface Known {
+  readonly digests: readonly KnownDigest[];
+  /** Why there is none, for people. */
+  readonly reason: string;
+}
+
+/** Links that are followed one by one; the kernel follows no more. */
+const maxLinks = 40;
+/** A longer list is no list. */
+const maxListBytes = 64 * 2 ** 20;
+
 /**
- * Digests known for a file: that of the blob's name when it is a link into the Hub's cache (large files are stored under their SHA-256), and
- * that of a `SHA256SUMS` beside it.
- * @throws ERR_VERIFY_SUMS_INVALID
+ * Digests known for a file: that of a blob's name in the Hub's cache, and those of the lists beside it. Both are looked for at the file and at
+ * every link on the way to it; lists are also looked for in `folder`, whose lists may name files below.
+ * @throws ERR_CHECKPOINT_IO
  */
-export async function knownDigests(file: string): Promise<KnownDigest[]> {
-  const known: KnownDigest[] = [];
-  const target = await readlink(file).catch(() => "");
-  const blob = basename(target);
-  // Small files are stored under their Git object name instead, 40 digits.
-  if (basename(dirname(target)) === "blobs" && /^[0-9a-f]{64}$/.test(blob)) known.push({ sha256: blob, source: "Hub cache" });
-  const sums = join(dirname(file), "SHA256SUMS");
-  const text = await readSums(sums).catch((cause: NodeJS.ErrnoException) => {
-    if (cause.code === "ENOENT" || cause.code === "ENOTDIR") return "";
-    throw errorOf("ERR_CHECKPOINT_IO", `${sums} cannot be read: ${cause.message}`, {
-      facts: { file: sums, errno: cause.code ?? "unknown" },
-      cause,
-    });
+export async function knownDigests(file: string, folder = dirname(file)): Promise<Known> {
+  const paths = await linkChain(resolve(file));
+  const digests = paths.flatMap(blobDigest);
+  const reasons: string[] = [];
+  const seen = new Set<string>();
+  for (const path of paths) {
+    for (const place of [dirname(path), ...(path === paths[0] ? [resolve(folder)] : [])]) {
+      if (seen.has(`${place}\0${path}`)) continue;
+      seen.add(`${place}\0${path}`);
+      const listed = await listedDigests(path, place);
+      digests.push(...listed.digests);
+      reasons.push(...listed.reasons);
+    }
+  }
+  const distinct = new Map(digests.map((known) => [`${known.algorithm} ${known.digest} ${known.source}`, known]));
+  return { digests: [...distinct.values()], reason: reasons.join("; ") || "no list of digests beside it, and no blob of the Hub's cache" };
+}
+
+/** The path and what its links lead to, one step after the other. */
+async function linkChain(file: string): Promise<string[]> {
+  const chain = [file];
+  for (let path = file; chain.length <= maxLinks; ) {
+    const target = await readlink(path).catch(() => undefined);
+    if (target === undefined) break;
+    // A folder on the way may be a link itself, and `..` then leads out of where it really is.
+    const place = dirname(path);
+    path = resolve(await realpath(place).catch(() => place), target);
+    chain.push(path);
+  }
+  const real = await realpath(file).catch(() => file);
+  return chain.includes(real) ? chain : [...chain, real];
+}
+
+function blobDigest(path: string): KnownDigest[] {
+  const digest = basename(path);
+  if (basename(dirname(path)) !== "blobs") return [];
+  if (/^[0-9a-f]{64}$/.test(digest)) return [{ algorithm: "sha256", digest, source: "Hub cache" }];
+  return /^[0-9a-f]{40}$/.test(digest) ? [{ algorithm: "git-blob", digest, source: "Hub cache" }] : [];
+}
+
+async function listedDigests(file: string, folder: string): Promise<{ digests: KnownDigest[]; reasons: string[] }> {
+  const digests: KnownDigest[] = [];
+  const reasons: string[] = [];
+  const names = await readdir(folder).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== "ENOENT" && cause.code !== "ENOTDIR") reasons.push(`${folder} cannot be searched for lists (${cause.code})`);
+    return [];
   });
-  const sha256 = parseSums(text, sums).get(basename(file));
-  if (sha256 !== undefined) known.push({ sha256, source: "SHA256SUMS" });
-  return known;
+  for (const source of names.filter(isDigestList).sort()) {
+    const parsed = parseDigests(listText(await readList(join(folder, source))), source);
+    const alone = listedFile(source) === basename(file) && dirname(file) === folder;
+    let mine = parsed.filter(({ path }) => (path === undefined ? alone : resolvedPath(folder, path) === file));
+    if (mine.length === 0 && dirname(file) === folder) {
+      const elsewhere = parsed.filter(({ path }) => path !== undefined && basename(path.replaceAll("\\", "/")) === basename(file));
+      const others = await Promise.all(elsewhere.map(({ path = "" }) => exists(resolvedPath(folder, path))));
+      mine = elsewhere.filter((_, i) => !others[i]);
+      const places = new Set(mine.map(({ path }) => path));
+      if (places.size > 1) {
+        reasons.push(`${source} names ${places.size} files ${basename(file)} in different folders`);
+        mine = [];
+      }
+    }
+    const blake3 = mine.some(({ algorithm }) => algorithm === "blake3");
+    if (blake3) reasons.push(`${source} has a BLAKE3 digest, which cannot be computed here`);
+    if (mine.length === 0) reasons.push(parsed.length === 0 ? `${source} holds no digest` : `${source} does not name it`);
+    for (const { algorithm, digest } of mine) if (algorithm !== "blake3") digests.push({ algorithm, digest, source });
+  }
+  return { digests, reasons };
+}
+
+function resolvedPath(folder: string, path: string): string {
+  return resolve(folder, path.replaceAll("\\", "/"));
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await lstat(path).then(
+    () => true,
+    () => false,
+  );
 }
 
 /** A named pipe is refused: reading it would wait for a writer. */
-async function readSums(path: string): Promise<string> {
-  const found = await stat(path);
-  if (!found.isFile() && !found.isDirectory()) throw Object.assign(new Error("it is no regular file"), { code: "EINVAL" });
-  return await readFile(path, "utf8");
-}
-
-/** File name to digest, of what `sha256sum` writes: text or binary mode, its escapes, and the BSD form of `--tag`. Paths may begin with `./`. */
-export function parseSums(text: string, file: string): Map<string, string> {
-  const sums = new Map<string, string>();
-  for (const [i, line] of text.split("\n").entries()) {
-    if (line.trim() === "" || line.startsWith("#")) continue;
-    const gnu = /^(\\?)([0-9a-fA-F]{64}) [ *](.+?)\r?$/.exec(line);
-    const bsd = /^(\\?)SHA256 \((.+)\) = ([0-9a-fA-F]{64})\r?$/.exec(line);
-    const [escaped, sha256, name] = gnu ? [gnu[1], gnu[2], gnu[3]] : [bsd?.[1], bsd?.[3], bsd?.[2]];
-    if (sha256 === undefined || name === undefined) {
-      throw errorOf(
-        "ERR_VERIFY_SUMS_INVALID",
-        `${file} line ${i + 1} is not a SHA-256 and a file name: ${JSON.stringify(line.slice(0, 100))}`,
-        {
-          facts: { file, line: i + 1 },
-        },
-      );
-    }
-    const plain = escaped ? name.replace(/\\([\\nr])/g, (_, c: string) => ({ n: "\n", r: "\r" })[c] ?? c) : name;
-    sums.set(plain.replace(/^\.\//, ""), sha256.toLowerCase());
+async function readList(path: string): Promise<Buffer> {
+  try {
+    const found = await stat(path);
+    if (!found.isFile() && !found.isDirectory()) throw Object.assign(new Error("it is no regular file"), { code: "EINVAL" });
+    if (found.size > maxListBytes) throw Object.assign(new Error(`it is longer than ${maxListBytes} bytes`), { code: "EFBIG" });
+    return await readFile(path);
+  } catch (thrown) {
+    const cause = thrown as NodeJS.ErrnoException;
+    const facts = { file: path, errno: cause.code ?? "unknown" };
+    throw errorOf("ERR_CHECKPOINT_IO", `${path} cannot be read: ${cause.message}`, { facts, cause });
   }
-  return sums;
 }

@@ -157,7 +157,7 @@ describe("mx verify", () => {
     writeFileSync(join(file, "../SHA256SUMS"), `${digest}  model.safetensors\n`);
     const found = await mxJson("verify", file);
     expect(found).toMatchObject({ structure: "ok", shards: [{ name: "model.safetensors", status: "ok", sha256: digest }] });
-    expect(await mx("verify", file)).toMatch(/^model\.safetensors\s.*ok\s+ok\s+SHA256SUMS$/m);
+    expect(await mx("verify", file)).toMatch(/^model\.safetensors\s.*ok\s+ok\s+SHA256SUMS \(sha256\)$/m);
   });
 
   it("checks the bytes against the names of the Hub's cache", async () => {
@@ -172,7 +172,16 @@ describe("mx verify", () => {
   });
 
   it("tells when nobody published a digest", async () => {
-    expect((await mxJson("verify", twoShards())).shards).toMatchObject([{ status: "unknown" }, { status: "unknown" }]);
+    expect((await mxJson("verify", twoShards())).shards).toMatchObject([{ status: "unverified" }, { status: "unverified" }]);
+  });
+
+  it("makes unverified a failure under --require, and shows why", async () => {
+    const file = oneFile();
+    writeFileSync(join(file, "../SHA256SUMS"), "what is this\n");
+    const { code, stdout, stderr } = await runMx(["verify", "--require", file, "--json"]);
+    expect(code).toBe(65);
+    expect(JSON.parse(stdout).shards).toMatchObject([{ status: "unverified", reason: "SHA256SUMS holds no digest" }]);
+    expect(JSON.parse(stderr).error).toMatchObject({ code: "ERR_VERIFY_UNVERIFIED", file, unverified: 1 });
   });
 
   it("ends with 65 for a mismatch, and tells both digests", async () => {

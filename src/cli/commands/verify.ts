@@ -1,35 +1,39 @@
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { abortable } from "../../checkpoint/abortable.js";
 import { openCheckpoint } from "../../checkpoint/open.js";
 import { errorOf } from "../../errors.js";
-import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { formatBytes } from "../../units.js";
 import type { Context } from "../context.js";
-import { knownDigests } from "../known-digests.js";
+import { hashFile } from "../hash-file.js";
+import { type KnownDigest, knownDigests } from "../known-digests.js";
 import { options } from "../options.js";
 import { type Progress, progressBar } from "../progress.js";
 
 interface VerifyOptions {
   readonly weights?: string;
   readonly json?: true;
+  readonly require?: true;
 }
 
 interface VerifiedShard {
   readonly name: string;
   readonly file: string;
   readonly byteLength: number;
-  /** `unknown`: nobody published a digest, so only the structure was checked. */
-  readonly status: "ok" | "mismatch" | "unknown";
+  /** `unverified`: only the structure was checked, for `reason`. */
+  readonly status: "ok" | "mismatch" | "unverified";
+  readonly reason?: string;
   readonly sha256?: string;
-  readonly expected: readonly { readonly sha256: string; readonly source: string }[];
+  /** What the bytes have, in hex by algorithm. */
+  readonly digests: Readonly<Record<string, string>>;
+  readonly expected: readonly KnownDigest[];
 }
 
 const help = `
-The structure is every rule of the format: headers, offsets, sizes, the index. The bytes are hashed where their SHA-256 is known:
-  - files of the Hub's cache, which are stored under their SHA-256
-  - files named in a SHA256SUMS beside them (sha256sum *.safetensors > SHA256SUMS)
-A mismatch ends with exit code 65. Where no digest is known the shard is shown as "unknown", which is no failure.
+The structure is every rule of the format: headers, offsets, sizes, the index. The bytes are hashed where a digest of them is known:
+  - blobs of the Hub's cache, which are stored under their SHA-256 or Git object name, however many links lead to them
+  - files named in lists beside them: SHA256SUMS, sha256sum.txt, checksums.txt, model.safetensors.sha256 and the like, also of SHA-512, SHA-1, MD5
+Each file ends as "ok", "mismatch" or "unverified". A mismatch ends with exit code 65; so does "unverified" under --require.
 
 Examples:
   mx verify ~/.cache/huggingface/hub/models--org--name/snapshots/<revision>
@@ -41,68 +45,84 @@ export function addVerify(program: Command, context: Context): void {
     .description("Check a checkpoint's structure, and its bytes where a digest is known.")
     .argument("<path>", "checkpoint")
     .addOption(options.weights())
+    .addOption(new Option("--require", "fail where a file has no digest to check it against"))
     .addOption(options.json())
     .addHelpText("after", help)
     .action((path: string, given: VerifyOptions) => verify(path, given, context));
 }
 
-async function verify(path: string, { weights, json }: VerifyOptions, { output, signal }: Context): Promise<void> {
+async function verify(path: string, { weights, json, require }: VerifyOptions, { output, signal }: Context): Promise<void> {
   const checkpoint = await openCheckpoint(path, { signal, ...(weights === undefined ? {} : { weights }) });
-  const known = await Promise.all(checkpoint.shards.map(async (shard) => ({ shard, expected: await knownDigests(shard.file) })));
-  const files = known.filter(({ expected }) => expected.length > 0).map(({ shard }) => shard);
+  const folder = checkpoint.path;
+  const known = await Promise.all(checkpoint.shards.map(async (shard) => ({ shard, ...(await knownDigests(shard.file, folder)) })));
+  const files = known
+    .filter(({ digests }) => digests.length > 0)
+    .map(({ shard, digests }) => ({ ...shard, algorithms: [...new Set(digests.map(({ algorithm }) => algorithm))] }));
   const bar = progressBar(output, "hashing");
-  let digests: Map<string, string>;
+  let hashed: Map<string, Record<string, string>>;
   try {
-    digests = await hashFiles(files, bar, signal);
+    hashed = await hashFiles(files, bar, signal);
   } finally {
     bar.stop();
   }
-  const shards = known.map(({ shard: { name, file, byteLength }, expected }): VerifiedShard => {
-    const sha256 = digests.get(file);
-    if (sha256 === undefined) return { name, file, byteLength, status: "unknown", expected };
-    return { name, file, byteLength, status: expected.every((digest) => digest.sha256 === sha256) ? "ok" : "mismatch", sha256, expected };
+  const shards = known.map(({ shard: { name, file, byteLength }, digests: expected, reason }): VerifiedShard => {
+    const digests = hashed.get(file) ?? {};
+    if (expected.length === 0) return { name, file, byteLength, status: "unverified", reason, digests, expected };
+    const status = expected.every(({ algorithm, digest }) => digests[algorithm] === digest) ? "ok" : "mismatch";
+    return { name, file, byteLength, status, ...(digests.sha256 === undefined ? {} : { sha256: digests.sha256 }), digests, expected };
   });
   if (json) output.json({ path: checkpoint.path, structure: "ok", shards });
   else {
     output.table(
-      [{ title: "shard" }, { title: "bytes", right: true }, { title: "structure" }, { title: "SHA-256" }, { title: "known from" }],
-      shards.map(({ name, byteLength, status, expected }) => [
+      [
+        { title: "shard" },
+        { title: "bytes", right: true },
+        { title: "structure" },
+        { title: "bytes are" },
+        { title: "known from, or why not" },
+      ],
+      shards.map(({ name, byteLength, status, expected, reason }) => [
         name,
         formatBytes(byteLength),
         "ok",
         status,
-        expected.map(({ source }) => source).join(", "),
+        reason ?? expected.map(({ source, algorithm }) => `${source} (${algorithm})`).join(", "),
       ]),
     );
   }
-  const bad = shards.filter(({ status }) => status === "mismatch");
-  const [first] = bad;
-  if (first === undefined) return;
-  const wanted = first.expected.map(({ sha256, source }) => `${sha256} (${source})`).join(", ");
-  throw errorOf(
-    "ERR_VERIFY_MISMATCH",
-    `${bad.length} of ${shards.length} shard(s) differ: ${first.file} has SHA-256 ${first.sha256}, expected ${wanted}`,
-    {
-      facts: { file: first.file, sha256: first.sha256, expected: first.expected },
-    },
-  );
+  const [bad] = shards.filter(({ status }) => status === "mismatch");
+  if (bad !== undefined) throw mismatch(bad, shards);
+  const open = shards.filter(({ status }) => status === "unverified");
+  const [first] = open;
+  if (require && first !== undefined) {
+    throw errorOf("ERR_VERIFY_UNVERIFIED", `${open.length} of ${shards.length} shard(s) are unverified: ${first.file}: ${first.reason}`, {
+      facts: { file: first.file, unverified: open.length },
+    });
+  }
 }
 
-/** SHA-256 of each file, in hex by path, on as many threads as there are processors. Rejects with the signal's reason at once. */
+function mismatch({ file, sha256, digests, expected }: VerifiedShard, shards: readonly VerifiedShard[]) {
+  const count = shards.filter(({ status }) => status === "mismatch").length;
+  const wanted = expected.map(({ algorithm, digest, source }) => `${algorithm} ${digest} (${source})`).join(", ");
+  const has = Object.entries(digests).map(([algorithm, digest]) => `${algorithm} ${digest}`);
+  const message = `${count} of ${shards.length} shard(s) differ: ${file} has ${has.join(", ")}, expected ${wanted}`;
+  return errorOf("ERR_VERIFY_MISMATCH", message, { facts: { file, ...(sha256 === undefined ? {} : { sha256 }), digests, expected } });
+}
+
+/** The wanted digests of each file, in hex by path and algorithm, on as many threads as there are processors. Rejects with the signal's reason at once. */
 async function hashFiles(
-  files: readonly { file: string; byteLength: number }[],
+  files: readonly { file: string; byteLength: number; algorithms: readonly KnownDigest["algorithm"][] }[],
   bar: Progress,
   signal: AbortSignal,
-): Promise<Map<string, string>> {
-  const digests = new Map<string, string>();
+): Promise<Map<string, Record<string, string>>> {
+  const digests = new Map<string, Record<string, string>>();
   const totalBytes = files.reduce((sum, { byteLength }) => sum + byteLength, 0);
   const waiting = files.values();
   let bytes = 0;
   const worker = async () => {
-    for (const { file, byteLength } of waiting) {
+    for (const { file, byteLength, algorithms } of waiting) {
       signal.throwIfAborted();
-      const digest = await awaitNative(() => addon().digestFiles([file], 1));
-      digests.set(file, Buffer.from(digest).toString("hex"));
+      digests.set(file, await hashFile(file, byteLength, algorithms, signal));
       bytes += byteLength;
       bar.update({ bytes, totalBytes });
     }
