@@ -1,16 +1,16 @@
+import { onAbort } from "../aborts.js";
+
 /** The promise, or a rejection with the signal's reason as soon as it aborts. What the promise stands for goes on unobserved. */
 export async function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
-  let onAbort = () => {};
+  let forget = () => {};
   const aborted = new Promise<never>((_, reject) => {
-    onAbort = () => reject(signal.reason);
-    if (signal.aborted) onAbort();
-    else signal.addEventListener("abort", onAbort, { once: true });
+    forget = onAbort(signal, () => reject(signal.reason));
   });
   try {
     return await Promise.race([aborted, promise]);
   } finally {
-    signal.removeEventListener("abort", onAbort);
+    forget();
     promise.catch(() => {});
   }
 }

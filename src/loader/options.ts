@@ -1,3 +1,4 @@
+import { isAbortSignal } from "../aborts.js";
 import { VmmArena } from "../arena/arena.js";
 import { type DeviceName, deviceOfArena, requireDeviceName } from "../arena/device-name.js";
 import type { OpenCheckpointOptions } from "../checkpoint/open.js";
@@ -88,7 +89,7 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
   const timeoutMs = requireInteger("timeoutMs", options.timeoutMs ?? readEnv("MX_TIMEOUT"), { min: 0, max: maxTimeoutMs });
   const closeTimeoutMs = requireInteger("closeTimeoutMs", options.closeTimeoutMs ?? 10_000, { min: 0, max: maxTimeoutMs });
   const { signal, onProgress, arena, plugin } = options;
-  if (signal !== undefined && !(signal instanceof AbortSignal)) throw optionInvalid("signal", "an AbortSignal", signal);
+  if (signal !== undefined && !isAbortSignal(signal)) throw optionInvalid("signal", "an AbortSignal", signal);
   if (onProgress !== undefined && typeof onProgress !== "function") throw optionInvalid("onProgress", "a function", onProgress);
   const given = options.device === undefined ? undefined : requireDeviceName("device", options.device);
   const device = arena === undefined ? (given ?? "host") : requireLoadable(arena, given, driver);

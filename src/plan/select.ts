@@ -1,3 +1,4 @@
+import { types } from "node:util";
 import { errorOf } from "../errors.js";
 import { describe, optionInvalid } from "../units.js";
 import { globToRegExp, isGlob } from "./glob.js";
@@ -10,7 +11,7 @@ export type NamePattern = string | RegExp | ((name: string) => boolean);
 
 /**
  * Rows of the tensors that `include` picks (default: all) and `exclude` does not, ascending.
- * @throws ERR_PLAN_TENSOR_UNKNOWN when a string or regular expression matches nothing; ERR_OPTION_INVALID for a malformed selector
+ * @throws ERR_PLAN_TENSOR_UNKNOWN when a name is unknown, or a glob or regular expression of `include` matches nothing; ERR_OPTION_INVALID for a malformed selector
  */
 export function selectRows(source: PlanSource, include: NameSelector | undefined, exclude: NameSelector | undefined): Uint32Array {
   const count = source.columns.count;
@@ -67,7 +68,7 @@ function tester(pattern: unknown, option: string): (name: string) => boolean {
     const expression = globToRegExp(pattern, option);
     return (name) => expression.test(name);
   }
-  if (pattern instanceof RegExp) {
+  if (types.isRegExp(pattern)) {
     // A global or sticky expression carries its position from one test to the next; the caller's own stays as it is.
     const expression = new RegExp(pattern.source, pattern.flags);
     return (name) => {
@@ -94,7 +95,8 @@ function matchEach(source: PlanSource, test: (name: string) => boolean, matched:
       found = true;
     }
   }
-  if (!found && typeof pattern !== "function") throw unknownPattern(source, pattern, option);
+  // What is to be left out may not be there; what is wanted must be.
+  if (!found && option === "include" && typeof pattern !== "function") throw unknownPattern(source, pattern, option);
 }
 
 function unknownName(source: PlanSource, name: string, option: string): Error {

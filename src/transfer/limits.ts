@@ -1,3 +1,4 @@
+import { onAbort } from "../aborts.js";
 import { errorOf } from "../errors.js";
 
 /** How long a call may take, and what ends it early. */
@@ -25,9 +26,11 @@ export async function before<T>(
     () => late.abort(errorOf("ERR_TRANSFER_TIMEOUT", `${what} after ${timeoutMs} ms`, { facts: { timeoutMs } })),
     Math.max(0, deadline - performance.now()),
   );
+  const forget = onAbort(signal, () => late.abort(signal?.reason));
   try {
-    return await work(signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]));
+    return await work(late.signal);
   } finally {
+    forget();
     clearTimeout(timer);
   }
 }

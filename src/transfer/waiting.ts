@@ -1,3 +1,4 @@
+import { onAbort } from "../aborts.js";
 import { errorOf } from "../errors.js";
 import { publish } from "../events.js";
 import { deferred } from "./deferred.js";
@@ -45,8 +46,8 @@ export async function transferOutcome<Summary>(transfer: Transfer<Summary>, opti
   // Rejections are only looked at through the race below.
   stop.promise.catch(() => {});
   const timers: NodeJS.Timeout[] = [];
-  const onAbort = () => stop.reject(options.signal?.reason);
   const { signal, deadline, timeoutMs, totalBytes, onProgress } = options;
+  const forget = onAbort(signal, () => stop.reject(signal?.reason));
 
   const tell = (bytes: number) => {
     try {
@@ -57,8 +58,6 @@ export async function transferOutcome<Summary>(transfer: Transfer<Summary>, opti
   };
 
   try {
-    if (signal?.aborted) onAbort();
-    signal?.addEventListener("abort", onAbort, { once: true });
     if (deadline !== undefined) {
       const late = () =>
         stop.reject(
@@ -78,7 +77,7 @@ export async function transferOutcome<Summary>(transfer: Transfer<Summary>, opti
     return summary;
   } finally {
     for (const timer of timers) clearTimeout(timer);
-    signal?.removeEventListener("abort", onAbort);
+    forget();
   }
 }
 

@@ -83,8 +83,14 @@ describe("reasons", () => {
     return failureOf(loadCheckpoint(writeCheckpoint(tensors), { driver: "pread", signal }));
   };
 
-  it("of a plain abort() and of AbortSignal.timeout carry `settled` too", async () => {
-    const reason = (await stalled(AbortSignal.timeout(50))) as DOMException & { settled: Promise<void> };
+  it("of the kind that AbortSignal.timeout has carry `settled` too", async () => {
+    planFaults("pread", { nth: 2, stallMs: 150 });
+    const path = writeCheckpoint(tensors);
+    const controller = new AbortController();
+    const { load, begun } = beginLoad(path, { driver: "pread", maxChunkBytes: 512 * 1024, signal: controller.signal });
+    await begun;
+    controller.abort(new DOMException("late", "TimeoutError"));
+    const reason = (await failureOf(load)) as DOMException & { settled: Promise<void> };
     expect(reason.name).toBe("TimeoutError");
     expect(reason.settled).toBeInstanceOf(Promise);
     expect(Object.keys(reason)).not.toContain("settled");

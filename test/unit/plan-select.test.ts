@@ -1,3 +1,4 @@
+import { runInNewContext } from "node:vm";
 import { describe, expect, it } from "vitest";
 import { globToRegExp } from "../../src/plan/glob.js";
 import { nearNames } from "../../src/plan/near-names.js";
@@ -86,16 +87,29 @@ describe("selectRows", () => {
     ["lm_head.wieght", /did you mean "lm_head.weight"\?/],
     ["embed.weight", /did you mean "model.embed.weight"/],
     ["completely.different.thing", /names look like "model.embed.weight", "model.layers.0.q.weight", "model.layers.0.q.bias"/],
-    ["nothing.*", /matches no tensor in \/models\/made/],
-    [/^nothing/, /\/\^nothing\/ matches no tensor/],
-    ["odd[0]*name", /put a backslash before each/],
     ["", /there is no tensor ""/],
-  ])("refuses %s, which matches nothing, in include and exclude", (pattern, message) => {
+  ])("refuses the name %j, which no tensor has, in include and exclude", (pattern, message) => {
     for (const option of ["include", "exclude"] as const) {
       const attempt = () => (option === "include" ? selected(["lm_head.weight", pattern]) : selected(undefined, pattern));
       expect(attempt).toThrow(message);
       expect(attempt).toThrow(expect.objectContaining({ code: "ERR_PLAN_TENSOR_UNKNOWN", option }));
     }
+  });
+
+  it.each([
+    ["nothing.*", /matches no tensor in \/models\/made/],
+    [/^nothing/, /\/\^nothing\/ matches no tensor/],
+    ["odd[0]*name", /put a backslash before each/],
+  ])("refuses %s, which matches nothing, in include; in exclude it leaves nothing out", (pattern, message) => {
+    const attempt = () => selected(["lm_head.weight", pattern]);
+    expect(attempt).toThrow(message);
+    expect(attempt).toThrow(expect.objectContaining({ code: "ERR_PLAN_TENSOR_UNKNOWN", option: "include" }));
+    expect(selected(undefined, pattern)).toEqual(selected(undefined, undefined));
+  });
+
+  it("takes a regular expression and an array of another realm", () => {
+    const foreign = runInNewContext('[/^lm_head/, "model.embed.weight"]') as RegExp[];
+    expect(selected(foreign, undefined).sort()).toEqual(["lm_head.weight", "model.embed.weight"]);
   });
 
   it.each([[[]], [7], [null], [{}], [["a", 1]], [(() => "yes") as unknown], [(async () => true) as unknown]])(

@@ -170,7 +170,7 @@ impl Arena {
     pub fn malloc(&self, bytes: usize) -> Result<usize> {
         let backend = self.native_backend()?;
         let claim = self.claim(bytes)?;
-        match backend.allocate(claim.address, claim.bytes) {
+        match backend.allocate_for(claim.address, claim.bytes, bytes) {
             Ok(handle) => {
                 let address = claim.address;
                 self.commit(claim, handle);

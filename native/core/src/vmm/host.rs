@@ -67,10 +67,16 @@ impl VmmBackend for HostBackend {
                 .with("address", format!("{address:#x}"))
                 .caused_by("mprotect", &cause));
         }
-        // Advice only: a kernel without transparent huge pages refuses it, and ordinary pages do.
-        // SAFETY: changes no contents; the range is ours.
-        unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_HUGEPAGE) };
+        advise(address, bytes, libc::MADV_HUGEPAGE);
         Ok(0)
+    }
+
+    /// A huge page is faulted whole: where only a part of the last one is wanted, small pages take no more memory than that.
+    fn allocate_for(&self, address: usize, bytes: usize, wanted_bytes: usize) -> Result<u64> {
+        let handle = self.allocate(address, bytes)?;
+        let whole_bytes = wanted_bytes - wanted_bytes % HUGE_PAGE_BYTES;
+        advise(address + whole_bytes, bytes - whole_bytes, libc::MADV_NOHUGEPAGE);
+        Ok(handle)
     }
 
     fn deallocate(&self, address: usize, bytes: usize, _handle: u64) -> Result<()> {
@@ -117,6 +123,14 @@ impl VmmBackend for HostBackend {
 
     fn memory(&self) -> MemoryKind {
         MemoryKind::Host
+    }
+}
+
+/// Advice on the pages of a range that is ours. A kernel without transparent huge pages refuses it, and ordinary pages do.
+fn advise(address: usize, bytes: usize, advice: i32) {
+    if bytes > 0 {
+        // SAFETY: changes no contents; the range is an allocation of ours.
+        unsafe { libc::madvise(address as *mut _, bytes, advice) };
     }
 }
 

@@ -32,6 +32,10 @@ pub trait VmmBackend: Send + Sync {
     /// Maps memory at `[address, address + bytes)`, a part of the reserve without memory, both multiples of the granularity away from the
     /// base. Returns the handle that `deallocate` gets back. A failure leaves the part as it was.
     fn allocate(&self, address: usize, bytes: usize) -> Result<u64>;
+    /// As `allocate`, for an owner who will use the first `wanted_bytes` alone.
+    fn allocate_for(&self, address: usize, bytes: usize, _wanted_bytes: usize) -> Result<u64> {
+        self.allocate(address, bytes)
+    }
     /// Gives the memory of one `allocate` back; its addresses stay reserved.
     fn deallocate(&self, address: usize, bytes: usize, handle: u64) -> Result<()>;
     /// As `deallocate`, for memory that JavaScript may still see through a view it has hidden from us: afterwards the addresses hold no memory, and
@@ -66,6 +70,9 @@ impl<Backend: VmmBackend + ?Sized> VmmBackend for Arc<Backend> {
     }
     fn allocate(&self, address: usize, bytes: usize) -> Result<u64> {
         (**self).allocate(address, bytes)
+    }
+    fn allocate_for(&self, address: usize, bytes: usize, wanted_bytes: usize) -> Result<u64> {
+        (**self).allocate_for(address, bytes, wanted_bytes)
     }
     fn deallocate(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
         (**self).deallocate(address, bytes, handle)
