@@ -1,3 +1,5 @@
+import { errorOf, type ModelExpressError } from "./errors.js";
+
 /** What waits for each signal. One listener of ours stands for all of them: Node warns where a signal has more than ten. */
 const waiting = new WeakMap<AbortSignal, { readonly callbacks: Set<() => void>; readonly listener: () => void }>();
 
@@ -32,6 +34,33 @@ export function onAbort(signal: AbortSignal | undefined, callback: () => void): 
     waiting.delete(signal);
     signal.removeEventListener("abort", listener);
   };
+}
+
+/** Signals of our own, whose reasons are errors of ours and go up as they are. */
+const ours = new WeakSet<AbortSignal>();
+
+/** A controller for use within one call: abort it with an error of ours. */
+export function ownController(): AbortController {
+  const controller = new AbortController();
+  ours.add(controller.signal);
+  return controller;
+}
+
+/** The error of a call whose signal aborted: ERR_ABORTED, with the signal's reason as its `cause`. The reason itself is never touched. */
+export function abortError(signal: AbortSignal): ModelExpressError {
+  if (ours.has(signal)) return signal.reason as ModelExpressError;
+  return stoppedBy("its signal aborted", signal.reason);
+}
+
+/** ERR_ABORTED for a reason of the caller's. */
+export function stoppedBy(what: string, reason: unknown): ModelExpressError {
+  const said = reason instanceof Error ? reason.message : typeof reason === "string" ? reason : "";
+  return errorOf("ERR_ABORTED", `the call was stopped: ${what}${said === "" ? "" : ` (${said})`}`, { cause: reason });
+}
+
+/** @throws ERR_ABORTED */
+export function requireNotAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw abortError(signal);
 }
 
 /** Whether a value can serve as an AbortSignal, of this realm or another. */

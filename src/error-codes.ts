@@ -376,6 +376,11 @@ export const errorCodes = {
     cause: "A file could not be mapped into memory.",
     remedy: "See the errno; use a copying driver.",
   },
+  ERR_ABORTED: {
+    exit: 75,
+    cause: "The call's AbortSignal aborted, or its `onProgress` threw. The reason, or what was thrown, is the error's `cause`.",
+    remedy: "None needed where the abort was meant; the memory is free again once the error's `settled` resolves.",
+  },
   ERR_TRANSFER_ABORTED: {
     exit: 75,
     cause: "A transfer was stopped because the model or stream it fills was closed.",

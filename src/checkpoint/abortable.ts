@@ -1,11 +1,11 @@
-import { onAbort } from "../aborts.js";
+import { abortError, onAbort } from "../aborts.js";
 
-/** The promise, or a rejection with the signal's reason as soon as it aborts. What the promise stands for goes on unobserved. */
+/** The promise, or a rejection with ERR_ABORTED as soon as the signal aborts. What the promise stands for goes on unobserved. */
 export async function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   let forget = () => {};
   const aborted = new Promise<never>((_, reject) => {
-    forget = onAbort(signal, () => reject(signal.reason));
+    forget = onAbort(signal, () => reject(abortError(signal)));
   });
   try {
     return await Promise.race([aborted, promise]);

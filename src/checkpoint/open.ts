@@ -1,5 +1,6 @@
 import { availableParallelism } from "node:os";
 import { basename, join, relative } from "node:path";
+import { requireNotAborted } from "../aborts.js";
 import type { NativeIndex } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
@@ -14,7 +15,7 @@ export interface OpenCheckpointOptions {
    * `model.fp16`), or a numbered family as the error ERR_CHECKPOINT_AMBIGUOUS names it.
    */
   readonly weights?: string | undefined;
-  /** Rejects with the signal's reason. */
+  /** Ends the opening early: it rejects with ERR_ABORTED, whose `cause` is the signal's reason. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -28,27 +29,27 @@ const maxThreads = 16;
  * `path` is a safetensors file, an index (`*.json`), or a folder. In a folder `model.safetensors.index.json` counts first, then
  * `model.safetensors`, then another index if it is the only one and names all weights there, then the `*.safetensors` if they are one file or one
  * complete numbered family. Hidden files and sub-folders do not count.
- * @throws the errors ERR_CHECKPOINT_*; ERR_OPTION_*; the signal's reason
+ * @throws the errors ERR_CHECKPOINT_*; ERR_OPTION_*; ERR_ABORTED
  */
 export async function openCheckpoint(path: string | URL, options: OpenCheckpointOptions = {}): Promise<Checkpoint> {
   const { weights, signal } = options;
-  signal?.throwIfAborted();
+  requireNotAborted(signal);
   return abortable(open(path, weights, signal), signal);
 }
 
 async function open(path: string | URL, weights: string | undefined, signal: AbortSignal | undefined): Promise<Checkpoint> {
   const found = await resolveCheckpoint(path, weights);
-  signal?.throwIfAborted();
+  requireNotAborted(signal);
   const { indexFile, folder } = found;
   const index = indexFile === undefined ? null : await awaitNative(() => addon().readIndex(indexFile));
-  signal?.throwIfAborted();
+  requireNotAborted(signal);
   const { files, names, shardOfFile } =
     index === null || indexFile === undefined
       ? { files: found.shards.map((name) => join(folder, name)), names: found.shards, shardOfFile: new Uint32Array() }
       : indexedFiles(index, indexFile, found);
   const threads = Math.min(maxThreads, Math.max(4, 2 * availableParallelism()));
   const headers = await awaitNative(() => addon().openShards(files, index, shardOfFile, threads));
-  signal?.throwIfAborted();
+  requireNotAborted(signal);
   const shards = files.map((file, i) => ({ file, name: names[i] ?? file }));
   return new Checkpoint({ path: found.path, kind: found.kind, indexFile, shards }, headers);
 }

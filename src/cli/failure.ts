@@ -33,15 +33,22 @@ export function tellFailure(thrown: unknown, output: Output, json: boolean): num
     return exit;
   }
   const lines = [`mx: ${printable(message)}`];
-  if (!(thrown instanceof Interrupted)) lines.push(`  code    ${code}`);
+  if (interruptionOf(thrown) === undefined) lines.push(`  code    ${code}`);
   if (remedy !== undefined) lines.push(`  remedy  ${remedy}`);
   if (stack !== undefined) lines.push(stack);
   output.stderr.write(`${lines.join("\n")}\n`);
   return exit;
 }
 
+/** The interruption that an error comes from: the library gives it as the cause of ERR_ABORTED. */
+function interruptionOf(thrown: unknown): Interrupted | undefined {
+  const reason = thrown instanceof ModelExpressError && thrown.code === "ERR_ABORTED" ? thrown.cause : thrown;
+  return reason instanceof Interrupted ? reason : undefined;
+}
+
 function explain(thrown: unknown): Told {
-  if (thrown instanceof Interrupted) return { exit: thrown.exit, code: "INTERRUPTED", message: thrown.message };
+  const interruption = interruptionOf(thrown);
+  if (interruption !== undefined) return { exit: interruption.exit, code: "INTERRUPTED", message: interruption.message };
   if (thrown instanceof CommanderError) return usage(thrown);
   if (thrown instanceof ModelExpressError) {
     const { exit, remedy } = errorCodes[thrown.code];

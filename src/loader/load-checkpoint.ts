@@ -1,4 +1,5 @@
 import { setImmediate } from "node:timers/promises";
+import { requireNotAborted } from "../aborts.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { publish } from "../events.js";
 import { planColumns } from "../plan/load-plan.js";
@@ -24,13 +25,13 @@ import { makeReport } from "./report.js";
  * @throws what `openCheckpoint` and `planLoad` throw; ERR_MEMORY_WOULD_NOT_FIT; ERR_ARENA_RESERVE_REFUSED, ERR_ARENA_OUT_OF_MEMORY,
  *   ERR_ARENA_EXHAUSTED; ERR_TRANSFER_READ, ERR_TRANSFER_UNEXPECTED_END, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_TIMEOUT; with `io_uring` asked for by
  *   name ERR_TRANSFER_IO_URING_REFUSED and ERR_TRANSFER_DIRECT_REFUSED; with `nixl` ERR_NIXL_NOT_FOUND, ERR_NIXL_PLUGIN, ERR_NIXL_REGISTER,
- *   ERR_NIXL_TRANSFER; to a device ERR_CUDA_LIBRARY, ERR_CUDA_DEVICE, ERR_CUDA_OUT_OF_MEMORY, ...; the reason of `signal`; what `onProgress` throws
+ *   ERR_NIXL_TRANSFER; to a device ERR_CUDA_LIBRARY, ERR_CUDA_DEVICE, ERR_CUDA_OUT_OF_MEMORY, ...; ERR_ABORTED
  */
 export async function loadCheckpoint(source: string | URL | Checkpoint, options: LoadOptions = {}): Promise<LoadedModel> {
   const started = performance.now();
   const settings = resolveLoadOptions(options);
   const { signal, timeoutMs } = settings;
-  signal?.throwIfAborted();
+  requireNotAborted(signal);
   const deadline = timeoutMs > 0 ? started + timeoutMs : undefined;
 
   const limits = { signal, deadline, timeoutMs };
@@ -40,7 +41,7 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
   const plan = await planInTurns(checkpoint, await withMemory(settings, limits));
   assertFits(plan);
   await turn(checkpoint);
-  signal?.throwIfAborted();
+  requireNotAborted(signal);
   const planned = performance.now();
 
   const { allocationBytes } = plan.totals;

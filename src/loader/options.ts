@@ -27,9 +27,9 @@ export interface LoadOptions
   readonly timeoutMs?: number | undefined;
   /** How long `close()` waits for reads, copies and digests in flight before it rejects with ERR_TRANSFER_STUCK. Default 10 s. */
   readonly closeTimeoutMs?: number | undefined;
-  /** Aborts the load: it rejects with the signal's reason. */
+  /** Aborts the load: it rejects with ERR_ABORTED, whose `cause` is the signal's reason. One signal may serve any number of loads. */
   readonly signal?: AbortSignal | undefined;
-  /** Told of progress at most 20 times a second and once at the end. If it throws, the load is aborted with what it threw. */
+  /** Told of progress at most 20 times a second and once at the end. If it throws, the load is aborted: ERR_ABORTED, whose `cause` is what it threw. */
   readonly onProgress?: ((progress: Progress) => void) | undefined;
   /** Arena to load into; the load takes one allocation of it, and closing the model frees only that. Default: an arena of the load's own. */
   readonly arena?: VmmArena | undefined;

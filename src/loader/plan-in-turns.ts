@@ -9,7 +9,7 @@ import type { LoadSettings } from "./options.js";
 
 /**
  * Plan options with the memory of the device that the load's own arena would be on. The host's is read at the planning itself.
- * @throws ERR_CUDA_LIBRARY, ERR_CUDA_SYMBOLS, ERR_CUDA_NOT_INITIALIZED, ERR_CUDA_CALL; ERR_TRANSFER_TIMEOUT, the reason of the signal
+ * @throws ERR_CUDA_LIBRARY, ERR_CUDA_SYMBOLS, ERR_CUDA_NOT_INITIALIZED, ERR_CUDA_CALL; ERR_TRANSFER_TIMEOUT, ERR_ABORTED
  */
 export async function withMemory({ device, arena, plan }: LoadSettings, limits: Limits): Promise<PlanOptions> {
   if (device === "host" || arena !== undefined) return plan;

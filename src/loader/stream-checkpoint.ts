@@ -1,3 +1,4 @@
+import { requireNotAborted } from "../aborts.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { errorOf } from "../errors.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
@@ -50,7 +51,7 @@ export async function* streamCheckpoint(
     });
   }
   const { signal, timeoutMs } = settings;
-  signal?.throwIfAborted();
+  requireNotAborted(signal);
   const deadline = timeoutMs > 0 ? started + timeoutMs : undefined;
   const limits = { signal, deadline, timeoutMs };
   const checkpoint = await openBefore(source, options, limits);
@@ -158,7 +159,7 @@ class Stream {
       for (let at = window.begin; at < window.end; at++) {
         const address = flight.base + BigInt((addressOffset[at] ?? 0) - (this.#layout.bounded ? window.addressOffset : 0));
         const tensor = new Tensor(this.#checkpoint.tensorAt(rows[at] ?? 0), address, memory);
-        this.#settings.signal?.throwIfAborted();
+        requireNotAborted(this.#settings.signal);
         this.#handedOut = true;
         try {
           yield tensor;

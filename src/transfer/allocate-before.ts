@@ -7,7 +7,7 @@ import { abandon } from "./waiting.js";
 
 /**
  * An allocation, no longer than until the deadline. One that comes later is given back; the error's `settled` tells when.
- * @throws what `allocate` throws; ERR_TRANSFER_TIMEOUT; the reason of the signal
+ * @throws what `allocate` throws; ERR_TRANSFER_TIMEOUT; ERR_ABORTED
  */
 export async function allocateBefore(limits: Limits, device: DeviceName, bytes: number, into: VmmArena | undefined): Promise<Allocation> {
   const allocating = allocate(device, bytes, into);

@@ -1,4 +1,4 @@
-import { onAbort } from "../aborts.js";
+import { abortError, onAbort, ownController } from "../aborts.js";
 import { errorOf } from "../errors.js";
 
 /** How long a call may take, and what ends it early. */
@@ -13,7 +13,7 @@ export interface Limits {
 /**
  * Work with a signal that aborts at the deadline, too.
  * @param what what `work` has not done at the deadline, in words
- * @throws what `work` throws, ERR_TRANSFER_TIMEOUT among it
+ * @throws what `work` throws, ERR_ABORTED and ERR_TRANSFER_TIMEOUT among it
  */
 export async function before<T>(
   { signal, deadline, timeoutMs }: Limits,
@@ -21,12 +21,12 @@ export async function before<T>(
   work: (signal: AbortSignal | undefined) => Promise<T>,
 ): Promise<T> {
   if (deadline === undefined) return await work(signal);
-  const late = new AbortController();
+  const late = ownController();
   const timer = setTimeout(
     () => late.abort(errorOf("ERR_TRANSFER_TIMEOUT", `${what} after ${timeoutMs} ms`, { facts: { timeoutMs } })),
     Math.max(0, deadline - performance.now()),
   );
-  const forget = onAbort(signal, () => late.abort(signal?.reason));
+  const forget = onAbort(signal, () => signal && late.abort(abortError(signal)));
   try {
     return await work(late.signal);
   } finally {

@@ -1,4 +1,4 @@
-import { onAbort } from "../aborts.js";
+import { abortError, onAbort, stoppedBy } from "../aborts.js";
 import { errorOf } from "../errors.js";
 import { publish } from "../events.js";
 import { deferred } from "./deferred.js";
@@ -30,7 +30,7 @@ export interface WaitOptions {
 /**
  * Waits for a transfer. At an abort, a deadline, a failed read or a throwing `onProgress` the transfer is aborted, and `cleanUp` runs once nothing
  * is in flight any more; the rejection comes at once (within a grace of 100 ms) and carries `settled`, which resolves after `cleanUp`.
- * @throws the reason of `signal`; ERR_TRANSFER_TIMEOUT; what `onProgress` threw; the errors of the driver
+ * @throws ERR_ABORTED, whose `cause` is the reason of `signal` or what `onProgress` threw; ERR_TRANSFER_TIMEOUT; the errors of the driver
  */
 export async function awaitTransfer<Summary>(transfer: Transfer<Summary>, options: WaitOptions, cleanUp: () => unknown): Promise<Summary> {
   try {
@@ -47,13 +47,13 @@ export async function transferOutcome<Summary>(transfer: Transfer<Summary>, opti
   stop.promise.catch(() => {});
   const timers: NodeJS.Timeout[] = [];
   const { signal, deadline, timeoutMs, totalBytes, onProgress } = options;
-  const forget = onAbort(signal, () => stop.reject(signal?.reason));
+  const forget = onAbort(signal, () => signal && stop.reject(abortError(signal)));
 
   const tell = (bytes: number) => {
     try {
       onProgress?.({ bytes, totalBytes });
     } catch (thrown) {
-      stop.reject(thrown);
+      stop.reject(stoppedBy("onProgress threw", thrown));
     }
   };
 
@@ -83,7 +83,7 @@ export async function transferOutcome<Summary>(transfer: Transfer<Summary>, opti
 
 /**
  * Aborts transfers that nobody wants any more. `cleanUp` runs once nothing of them is in flight; what it throws is published, so that it hides
- * nothing. Resolves to `reason`, with `settled` where it can carry it, within a grace of 100 ms.
+ * nothing. Resolves to `reason`, with `settled` where it is an error of ours, within a grace of 100 ms.
  */
 export async function abandon(transfers: readonly Transfer<unknown>[], reason: unknown, cleanUp: () => unknown): Promise<unknown> {
   for (const transfer of transfers) {

@@ -91,7 +91,7 @@ describeNixl("a load to a device by the real GDS_MT over the stand-ins", (nixl) 
 
   it.each([
     ["deadline", { timeoutMs: 700 }, {}, "ERR_TRANSFER_TIMEOUT"],
-    ["abort", {}, { abortMs: 700 }, "23"],
+    ["abort", {}, { abortMs: 700 }, "ERR_ABORTED"],
     ["deadline, under auto", { timeoutMs: 700, driver: "auto" }, { kernelFiles: nvidiaFs }, "ERR_TRANSFER_TIMEOUT"],
   ] as const)("ends a read that hangs by its %s, and unmaps nothing under it", async (_, options, run, code) => {
     const load = { device, driver: "nixl", maxChunkBytes: 65_536, threads: 2, ...options } as const;
@@ -301,7 +301,7 @@ describe.each(["cuDevicePrimaryCtxRetain", "cuMemCreate"])("a driver that takes 
 
   it("holds up no abort, and what comes of it afterwards is given back", async () => {
     const { told, ledger } = await loadOnDevice(writeShards(shards), load, { plan: `${call}#1=block:1500`, abortMs: 500 });
-    expect(told.thrown).toMatchObject([{ step: "load", code: 23 }]);
+    expect(told.thrown).toMatchObject([{ step: "load", code: "ERR_ABORTED" }]);
     expect(told.thrown[0]?.ms).toBeLessThan(1400);
     expect([told.settled, ledger.open, ledger.killed]).toEqual([true, [], undefined]);
   });

@@ -182,7 +182,7 @@ describeNixl("a load by the real GDS_MT over the stand-ins", (nixl) => {
 
   it.each([
     ["deadline", { timeoutMs: 200 }, "ERR_TRANSFER_TIMEOUT"],
-    ["abort", { abortMs: 200 }, "23"],
+    ["abort", { abortMs: 200 }, "ERR_ABORTED"],
   ])("ends a read that hangs by its %s, unmaps nothing under it, and lets the process exit", async (_, options, code) => {
     const { told, ledger } = await run("cuFileRead#2=hang", { ...options, awaitSettled: false });
     expect(told.thrown[0]?.slice(0, 2).map(String)).toEqual(["load", code]);

@@ -264,7 +264,7 @@ describeNixl("NixlAgent on the real NIXL, POSIX plugin", (library) => {
     });
     const reason = new Error("enough");
     transfer.post();
-    await expect(transfer.wait({ signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    await expect(transfer.wait({ signal: AbortSignal.abort(reason) })).rejects.toMatchObject({ code: "ERR_ABORTED", cause: reason });
     await transfer.settled;
     await transfer.release();
     file.close();

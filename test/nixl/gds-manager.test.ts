@@ -298,10 +298,13 @@ describeNixl("GdsTransferManager on host memory, NIXL's POSIX plugin", (library)
     const loading = manager.batchLoadFile(file, content.length, ranges, { signal: abort.signal, into: arena });
     setTimeout(() => abort.abort(reason), 5);
     const error = await loading.catch((thrown) => thrown);
-    expect(error).toBe(reason);
+    expect(error).toMatchObject({ code: "ERR_ABORTED", cause: reason });
     await error.settled;
     expect(arena.liveAllocationCount).toBe(0);
-    await expect(manager.batchLoadFile(file, content.length, ranges, { signal: abort.signal })).rejects.toBe(reason);
+    await expect(manager.batchLoadFile(file, content.length, ranges, { signal: abort.signal })).rejects.toMatchObject({
+      code: "ERR_ABORTED",
+      cause: reason,
+    });
     const batch = await manager.batchLoadFile(file, content.length, ranges);
     expectRight(batch.buffers);
     await batch.close();

@@ -350,14 +350,17 @@ describe("a folder", () => {
 });
 
 describe("an AbortSignal", () => {
-  it("rejects with its reason, before and meanwhile", async () => {
+  it("rejects with an error whose cause is its reason, before and meanwhile", async () => {
     const folder = folderOf({ "a.safetensors": bytes("a") });
     const reason = new Error("enough");
-    await expect(openCheckpoint(folder, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    await expect(openCheckpoint(folder, { signal: AbortSignal.abort(reason) })).rejects.toMatchObject({
+      code: "ERR_ABORTED",
+      cause: reason,
+    });
     const controller = new AbortController();
     const opening = openCheckpoint(folder, { signal: controller.signal });
     controller.abort(reason);
-    await expect(opening).rejects.toBe(reason);
+    await expect(opening).rejects.toMatchObject({ code: "ERR_ABORTED", cause: reason });
     const signal = new AbortController().signal;
     expect((await openCheckpoint(folder, { signal })).tensorCount).toBe(1);
   });

@@ -6,7 +6,7 @@ import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
 import type { LoadedModel } from "../../src/loader/loaded-model.js";
 import { streamCheckpoint } from "../../src/loader/stream-checkpoint.js";
 import type { Tensor } from "../../src/loader/tensor.js";
-import { beginLoad, errorFrom, failureOf, planFaults, writeCheckpoint } from "../support/loading.js";
+import { beginLoad, errorFrom, planFaults, writeCheckpoint } from "../support/loading.js";
 
 const MIB = 2 ** 20;
 const tensors = { a: { dtype: "I16", shape: [2], bytes: Buffer.from([1, 0, 2, 0]) }, b: { dtype: "U8", shape: [0] } } as const;
@@ -158,9 +158,9 @@ describe("an arena that is loaded into", () => {
         const { base } = arena;
         const loading = await outcome(() => call(arena, base));
         controller.abort();
-        const reason = (await failureOf(load)) as DOMException & { settled: Promise<void> };
+        const error = await errorFrom(load);
         const aborted = await outcome(() => call(arena, base));
-        await reason.settled;
+        await error.settled;
         const settled = await outcome(() => call(arena, base));
         arena.close();
         const closed = await outcome(() => call(arena, base));

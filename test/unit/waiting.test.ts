@@ -1,5 +1,6 @@
 import { getEventListeners } from "node:events";
 import { describe, expect, it } from "vitest";
+import { errorOf } from "../../src/errors.js";
 import type { TransferSummary } from "../../src/native/addon.js";
 import { type Deferred, deferred } from "../../src/transfer/deferred.js";
 import type { Transfer } from "../../src/transfer/driver.js";
@@ -61,21 +62,21 @@ describe("awaitTransfer", () => {
 
   it("does not wait long for reads that are stuck: `settled` tells of the clean-up", async () => {
     const { transfer, done, settled, calls } = made();
-    const failure = new Error("EIO");
+    const failure = errorOf("ERR_TRANSFER_READ", "EIO");
     done.reject(failure);
     const begun = performance.now();
     await failureOf(awaitTransfer(transfer, { totalBytes: 1 }, () => calls.push("clean-up")));
     expect(performance.now() - begun).toBeLessThan(250);
     expect(calls).toEqual(["abort"]);
     settled.resolve();
-    await (failure as Error & { settled: Promise<void> }).settled;
+    await failure.settled;
     expect(calls).toEqual(["abort", "clean-up"]);
   });
 
   it("lets no failure of the clean-up hide the first error", async () => {
     const { transfer, done, settled } = made();
     const events = collectEvents();
-    const [failure, second] = [new Error("EIO"), new Error("cannot unmap")];
+    const [failure, second] = [errorOf("ERR_TRANSFER_READ", "EIO"), new Error("cannot unmap")];
     done.reject(failure);
     settled.resolve();
     const rejection = await failureOf(
@@ -84,7 +85,7 @@ describe("awaitTransfer", () => {
       }),
     );
     expect(rejection).toBe(failure);
-    await (failure as Error & { settled: Promise<void> }).settled;
+    await failure.settled;
     expect(events).toEqual([{ event: "transfer.clean-up-failed", error: second, after: failure }]);
   });
 
@@ -93,7 +94,8 @@ describe("awaitTransfer", () => {
     done.resolve(summary);
     settled.resolve();
     const signal = AbortSignal.abort("late");
-    expect(await failureOf(awaitTransfer(transfer, { totalBytes: 1, signal }, () => calls.push("clean-up")))).toBe("late");
+    const error = await errorFrom(awaitTransfer(transfer, { totalBytes: 1, signal }, () => calls.push("clean-up")));
+    expect([error.code, error.cause]).toEqual(["ERR_ABORTED", "late"]);
     expect(calls).toEqual(["abort", "clean-up"]);
     expect(getEventListeners(signal, "abort")).toEqual([]);
   });

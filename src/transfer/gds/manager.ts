@@ -1,4 +1,5 @@
 import type { FileHandle } from "node:fs/promises";
+import { requireNotAborted } from "../../aborts.js";
 import { type Allocation, release } from "../../arena/allocation.js";
 import type { VmmArena } from "../../arena/arena.js";
 import { errorOf } from "../../errors.js";
@@ -109,7 +110,7 @@ export class GdsTransferManager {
    * @param ranges `[offset, bytes]`, in any order, overlapping or not
    * @returns buffers in the order of `ranges`
    * @throws ERR_GDS_NOT_INITIALIZED; ERR_OPTION_INVALID, ERR_GDS_PAST_END, ERR_GDS_REGISTRATION_LIMIT before anything is registered or allocated;
-   *   the reason of `signal`; ERR_TRANSFER_TIMEOUT; ERR_NIXL_REGISTER, ERR_NIXL_TRANSFER, ERR_TRANSFER_FILE_CHANGED, ... With reads still in
+   *   ERR_ABORTED; ERR_TRANSFER_TIMEOUT; ERR_NIXL_REGISTER, ERR_NIXL_TRANSFER, ERR_TRANSFER_FILE_CHANGED, ... With reads still in
    *   flight the error's `settled` resolves when they have ended, and the memory has been given back.
    */
   async batchLoadFile(
@@ -120,7 +121,7 @@ export class GdsTransferManager {
   ): Promise<GdsBatch> {
     const begin = performance.now();
     if (!this.#initialized) throw this.#notInitialized("batchLoadFile() before initialize(), or after shutdown()");
-    options.signal?.throwIfAborted();
+    requireNotAborted(options.signal);
     // No await before the descriptor is duplicated.
     const source = typeof file === "string" ? await awaitNative(() => addon().openFile(file)) : duplicateFile("batchLoadFile", file);
     try {

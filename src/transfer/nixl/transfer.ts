@@ -97,7 +97,7 @@ export class Transfer {
 
   /**
    * Waits for the end. At a deadline or an abort it rejects at once; the error's `settled` resolves when nothing is in flight any more.
-   * @throws the reason of `signal`; ERR_TRANSFER_TIMEOUT; ERR_NIXL_TRANSFER with plugin, file and range; ERR_TRANSFER_ABORTED
+   * @throws ERR_ABORTED; ERR_TRANSFER_TIMEOUT; ERR_NIXL_TRANSFER with plugin, file and range; ERR_TRANSFER_ABORTED
    */
   async wait(options: NixlWaitOptions = {}): Promise<void> {
     if (!this.#posted) throw errorOf("ERR_NIXL_BUSY", "wait() before post(): the transfer was not started");
