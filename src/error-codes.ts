@@ -357,8 +357,10 @@ export const errorCodes = {
   },
   ERR_TRANSFER_IO_URING_REFUSED: {
     exit: 69,
-    cause: "The driver `io_uring` was asked for by name, and the kernel or the container refuses io_uring.",
-    remedy: "Use the driver `auto` or `pread`, or allow io_uring (seccomp profile, kernel.io_uring_disabled).",
+    cause:
+      "The driver `io_uring` was asked for by name, and the kernel or the container refuses io_uring, or has no descriptor or memory for its ring.",
+    remedy:
+      "Use the driver `auto` or `pread`, or do what the message says: allow io_uring (seccomp profile, kernel.io_uring_disabled), or raise the limit.",
   },
   ERR_TRANSFER_IO_URING_UNSOUND: {
     exit: 69,

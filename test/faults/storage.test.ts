@@ -133,6 +133,24 @@ describe.each(["EPERM", "ENOSYS", "EOPNOTSUPP"] as const)("io_uring refused with
   });
 });
 
+describe("io_uring_enter refused alone", () => {
+  const under = withoutIoUring("EPERM", "enter");
+
+  it.skipIf(ioUringRefusal() !== "")("makes auto read directly by threads, and the report says why", async () => {
+    const outcome = await load({}, { driver: "auto" }, { cold: true, under });
+    expect(outcome.digests).toEqual(digests);
+    expect(outcome.report?.driver).toEqual({ asked: "auto", used: ["buffered", "direct-threads"] });
+    expect(outcome.report?.shards[0]?.reason).toBe(
+      "nothing in the page cache; io_uring refused (io_uring_enter: EPERM): direct reads by threads",
+    );
+  });
+
+  it.skipIf(ioUringRefusal() !== "")("is an error where io_uring was asked for by name", async () => {
+    const { error } = await load({}, { driver: "io_uring" }, { under });
+    expect(error).toMatchObject({ code: "ERR_TRANSFER_IO_URING_REFUSED", errno: "EPERM", operation: "io_uring_enter" });
+  });
+});
+
 describe("under auto without io_uring the direct reads pass through libc", () => {
   const under = withoutIoUring("EPERM");
 

@@ -47,7 +47,7 @@ export function faultHits(report: string): FaultHits {
   return hits;
 }
 
-/** Words to put in front of a command (`under` of {@link RunOptions}) so that io_uring is refused in it with this errno. */
-export function withoutIoUring(errno: "EPERM" | "ENOSYS" | "EOPNOTSUPP"): string[] {
-  return [compile("without-io-uring.c", []), errno];
+/** Words to put in front of a command (`under` of {@link RunOptions}) so that io_uring, or only its use, is refused in it with this errno. */
+export function withoutIoUring(errno: "EPERM" | "ENOSYS" | "EOPNOTSUPP", calls: "all" | "enter" = "all"): string[] {
+  return [compile("without-io-uring.c", []), calls, errno];
 }

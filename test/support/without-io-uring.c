@@ -1,6 +1,7 @@
 /*
- * without-io-uring ERRNO COMMAND [ARGUMENT...]: runs a command in which io_uring_setup, io_uring_enter and io_uring_register fail with
- * ERRNO (EPERM, ENOSYS, EOPNOTSUPP), as the seccomp profiles of containers make them. Exits with 125 when that cannot be arranged.
+ * without-io-uring all|enter ERRNO COMMAND [ARGUMENT...]: runs a command in which io_uring_setup, io_uring_enter and io_uring_register, or
+ * io_uring_enter alone, fail with ERRNO (EPERM, ENOSYS, EOPNOTSUPP), as the seccomp profiles of containers make them. Exits with 125 when
+ * that cannot be arranged.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -20,16 +21,17 @@ static int errno_of(const char *name) {
 }
 
 int main(int count, char **words) {
-  int error = count >= 3 ? errno_of(words[1]) : 0;
-  if (error == 0) {
-    fputs("usage: without-io-uring EPERM|ENOSYS|EOPNOTSUPP COMMAND [ARGUMENT...]\n", stderr);
+  int error = count >= 4 ? errno_of(words[2]) : 0;
+  int only_enter = count >= 4 && !strcmp(words[1], "enter");
+  if (error == 0 || (!only_enter && strcmp(words[1], "all"))) {
+    fputs("usage: without-io-uring all|enter EPERM|ENOSYS|EOPNOTSUPP COMMAND [ARGUMENT...]\n", stderr);
     return 125;
   }
   /* The three calls have the same, adjacent numbers on every architecture that Linux added them to. */
   struct sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, __NR_io_uring_setup, 0, 2),
-      BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, __NR_io_uring_register, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, only_enter ? __NR_io_uring_enter : __NR_io_uring_setup, 0, 2),
+      BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, only_enter ? __NR_io_uring_enter : __NR_io_uring_register, 1, 0),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
@@ -38,7 +40,7 @@ int main(int count, char **words) {
     perror("without-io-uring: seccomp");
     return 125;
   }
-  execvp(words[2], words + 2);
-  perror(words[2]);
+  execvp(words[3], words + 3);
+  perror(words[3]);
   return 125;
 }

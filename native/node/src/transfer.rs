@@ -214,6 +214,8 @@ fn core_settings(settings: &TransferSettings) -> CoreResult<(Settings, FaultPlan
             0 => FaultKind::Fail(plan[2] as i32),
             1 => FaultKind::Short(plan[2] as u64),
             2 => FaultKind::Stall(Duration::from_millis(plan[2] as u64)),
+            3 => FaultKind::FailDirect(plan[2] as i32),
+            4 => FaultKind::FailEnter(plan[2] as i32),
             _ => return Err(misshapen("faults")),
         };
         faults.push(Fault { nth: plan[1] as u64, kind });

@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::fault::FaultKind;
 use super::file::{FileState, OpenFile};
@@ -17,16 +18,18 @@ use crate::error::{Error, Fact, Result, errno_name};
 /// A file system that answers EAGAIN is asked again for a second, without spinning.
 #[derive(Default)]
 pub struct Patience {
-    tries: u32,
+    since: Option<Instant>,
 }
 
 impl Patience {
+    /// False once the first answer is a second old, however many reads take turns.
     pub fn try_again(&mut self) -> bool {
-        self.tries += 1;
-        if self.tries > 1 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        self.tries <= 1000
+        let Some(since) = self.since else {
+            self.since = Some(Instant::now());
+            return true;
+        };
+        std::thread::sleep(Duration::from_millis(1));
+        since.elapsed() < Duration::from_secs(1)
     }
 }
 
@@ -189,8 +192,10 @@ pub fn read_range(shared: &Shared, block: &Block, from: u64, vectors: &mut Vec<l
             return Ok(false);
         }
         shared.layout.vectors(block, position, vectors);
-        let result = match shared.faults.next() {
-            Some(FaultKind::Fail(errno)) => Err(std::io::Error::from_raw_os_error(errno)),
+        let result = match shared.faults.next(false) {
+            Some(FaultKind::Fail(errno) | FaultKind::FailDirect(errno) | FaultKind::FailEnter(errno)) => {
+                Err(std::io::Error::from_raw_os_error(errno))
+            }
             Some(FaultKind::Short(bytes)) => {
                 vectors.truncate(1);
                 vectors[0].iov_len = vectors[0].iov_len.min(bytes.max(1) as usize);
@@ -240,7 +245,7 @@ fn probe(shared: &Arc<Shared>, block: &Block, vectors: &mut Vec<libc::iovec>) ->
     if ends == (Some(true), Some(true)) {
         while position < block.end() && !shared.stopped() {
             shared.layout.vectors(block, position, vectors);
-            if shared.faults.next().is_some() {
+            if shared.faults.next(false).is_some() {
                 break; // As if the page cache had lost the rest.
             }
             // SAFETY: the vectors point into memory that the transfer has pinned; blocks do not overlap.

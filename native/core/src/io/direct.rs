@@ -9,6 +9,7 @@ use super::file::OpenFile;
 use super::layout::{Block, MAX_BOUNCE_BYTES};
 use super::shared::{DirectQueue, Shared};
 use super::transfer::Driver;
+use super::uring::Refusal;
 use super::{buffered, sys, uring};
 use crate::error::errno_name;
 
@@ -19,7 +20,7 @@ const DIRECT_THREADS: usize = 8;
 /// where it must not be used.
 pub fn start_lane(shared: &Arc<Shared>, from: DirectQueue) {
     if from == DirectQueue::ThreadsOnly {
-        return spawn_threads(shared, from, 0);
+        return spawn_threads(shared, from, None);
     }
     match uring::new_ring(shared.settings.queue_depth) {
         Ok(ring) => {
@@ -27,31 +28,27 @@ pub fn start_lane(shared: &Arc<Shared>, from: DirectQueue) {
                 shared.report(Err(error));
             }
         }
-        Err(error) => {
-            let errno = error.raw_os_error().unwrap_or(libc::ENOSYS);
-            if shared.settings.driver == Driver::IoUring {
-                shared.report(Err(uring::refused(errno)));
-                return;
-            }
-            spawn_threads(shared, from, errno);
-        }
+        Err(refusal) if shared.settings.driver == Driver::IoUring => shared.report(Err(refusal.error())),
+        Err(refusal) => spawn_threads(shared, from, Some(refusal)),
     }
 }
 
-fn spawn_threads(shared: &Arc<Shared>, from: DirectQueue, errno: i32) {
-    super::transfer::spawn_all(shared, "mx-direct", DIRECT_THREADS, move |shared| run_thread(shared, from, errno));
+/// Starts the threads that read what a queue has; `refusal` is why there is no ring, where that is why.
+pub fn spawn_threads(shared: &Arc<Shared>, from: DirectQueue, refusal: Option<Refusal>) {
+    super::transfer::spawn_all(shared, "mx-direct", DIRECT_THREADS, move |shared| run_thread(shared, from, refusal));
 }
 
-/// Body of a direct thread; `errno` is what refused io_uring where that is why.
-fn run_thread(shared: &Arc<Shared>, from: DirectQueue, errno: i32) {
+/// Body of a direct thread.
+pub fn run_thread(shared: &Arc<Shared>, from: DirectQueue, refusal: Option<Refusal>) {
     let mut spare = None;
     while let Some(block) = shared.next_direct(from, true) {
         let state = &shared.files[block.file as usize];
         state.direct_by_threads.store(true, Ordering::Relaxed);
-        state.note_fallback(match state.unsound.get() {
-            Some(system) => format!("io_uring is not known to be sound on {system}: direct reads by threads"),
-            None => format!("io_uring refused ({}): direct reads by threads", errno_name(errno)),
-        });
+        if let Some(system) = state.unsound.get() {
+            state.note_fallback(format!("io_uring is not known to be sound on {system}: direct reads by threads"));
+        } else if let Some(refusal) = refusal {
+            state.note_fallback(format!("{refusal}: direct reads by threads"));
+        }
         let Some(mut read) = DirectRead::new(shared, block, &mut spare) else { continue };
         loop {
             let (address, length, offset) = read.next_read();
@@ -132,8 +129,8 @@ impl DirectRead {
 
     /// Draws the planned fault of the read that is due; an errno means that it shall not be made.
     pub fn fault(&mut self, shared: &Shared) -> Option<i32> {
-        match shared.faults.next()? {
-            FaultKind::Fail(errno) => return Some(errno),
+        match shared.faults.next(true)? {
+            FaultKind::Fail(errno) | FaultKind::FailDirect(errno) | FaultKind::FailEnter(errno) => return Some(errno),
             FaultKind::Short(bytes) => self.short = Some(bytes.max(1)),
             FaultKind::Stall(time) => self.stall = Some(time),
         }
@@ -149,8 +146,10 @@ impl DirectRead {
         let count = match result {
             Ok(count) => count.min(self.short.take().unwrap_or(u64::MAX) as usize) as u64,
             Err(libc::EINTR) => return Step::Again,
-            Err(libc::EAGAIN) if self.patience.try_again() => return Step::Again,
-            Err(errno @ (libc::EINVAL | libc::EOPNOTSUPP)) if shared.may_fall_back() => {
+            Err(libc::EAGAIN) if !state.direct_refused.load(Ordering::Relaxed) && self.patience.try_again() => return Step::Again,
+            // The way is refused, or there is no memory to hold pages for it: ordinary reads need neither.
+            Err(errno @ (libc::EINVAL | libc::EOPNOTSUPP | libc::EAGAIN | libc::ENOMEM)) if shared.may_fall_back() => {
+                state.direct_refused.store(true, Ordering::Relaxed);
                 state.note_fallback(format!("direct read refused ({})", errno_name(errno)));
                 shared.return_to_buffered(&self.block);
                 return Step::Finished;

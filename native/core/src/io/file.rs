@@ -52,6 +52,8 @@ pub struct FileState {
     pub direct_bytes: AtomicU64,
     /// Direct reads were made by threads.
     pub direct_by_threads: AtomicBool,
+    /// Direct reads gave up on it, so that no other is asked to wait.
+    pub direct_refused: AtomicBool,
     /// Its file system, where io_uring is not known to read directly there without fault.
     pub unsound: OnceLock<String>,
     fallback: Mutex<String>,
@@ -68,6 +70,7 @@ impl FileState {
             cached_known: AtomicBool::new(true),
             direct_bytes: AtomicU64::new(0),
             direct_by_threads: AtomicBool::new(false),
+            direct_refused: AtomicBool::new(false),
             unsound: OnceLock::new(),
             fallback: Mutex::new(String::new()),
         }

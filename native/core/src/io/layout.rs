@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use super::sys::MAX_VECTORS;
+
 /// Buffered blocks are cut where memory crosses a huge page, so that no two threads fault the same one.
 const HUGE_PAGE_BYTES: u64 = crate::vmm::HUGE_PAGE_BYTES as u64;
 /// Longest read through a bounce buffer.
 pub const MAX_BOUNCE_BYTES: u64 = 512 << 10;
-/// Most memory areas that one vectored read may have (IOV_MAX of Linux).
-const MAX_VECTORS: usize = 1024;
 
 /// One contiguous stretch of a file that goes to one contiguous stretch of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ impl Layout {
         (block.segments.len() == 1).then(|| self.segments[block.segments.start].address_at(block.offset))
     }
 
-    /// Memory of the part of a block from `position` on, as vectors of one read.
+    /// Memory of the part of a block from `position` on, as vectors.
     pub fn vectors(&self, block: &Block, position: u64, out: &mut Vec<libc::iovec>) {
         out.clear();
         for segment in &self.segments[block.segments.clone()] {

@@ -299,6 +299,15 @@ impl Shared {
         self.wake.notify_all();
     }
 
+    /// Gives a direct block back to its queue: the ring that had taken it is gone.
+    pub fn requeue_direct(&self, block: Block) {
+        let mut queues = self.lock();
+        queues.direct_in_flight -= 1;
+        queues.direct.push_front(block);
+        drop(queues);
+        self.wake.notify_all();
+    }
+
     /// The run that a block was cut from.
     pub fn run_of(&self, block: &Block) -> std::ops::Range<usize> {
         let at = self.layout.runs.partition_point(|run| run.end <= block.segments.start);

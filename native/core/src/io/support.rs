@@ -21,7 +21,7 @@ pub struct IoSupport {
 /// Tries io_uring, and one direct read of the file at `path` (a folder answers for what opens in it: EISDIR).
 pub fn io_support(path: &Path) -> IoSupport {
     let name = |error: &std::io::Error| errno_name(error.raw_os_error().unwrap_or(libc::EIO));
-    let io_uring = super::uring::new_ring(1).err().map(|error| name(&error)).unwrap_or_default();
+    let io_uring = super::uring::new_ring(1).err().map(|refusal| errno_name(refusal.errno)).unwrap_or_default();
     let direct_io = try_direct(path).err().map(|error| name(&error)).unwrap_or_default();
     let (dio_offset_align, dio_mem_align) = sys::open_read(path, 0).map_or((0, 0), |fd| sys::direct_align(fd.as_fd()));
     IoSupport { io_uring, direct_io, dio_offset_align, dio_mem_align }

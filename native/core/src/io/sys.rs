@@ -90,11 +90,15 @@ pub unsafe fn pread(fd: BorrowedFd<'_>, address: usize, length: usize, offset: u
     count(unsafe { libc::pread(fd.as_raw_fd(), address as *mut libc::c_void, length, offset as libc::off_t) })
 }
 
+/// Most memory areas that one vectored read may have (IOV_MAX of Linux); of more, the first are read, as if the read came short.
+pub const MAX_VECTORS: usize = 1024;
+
 /// One positioned vectored read.
 ///
 /// # Safety
 /// As for [`pread`], for every vector.
 pub unsafe fn preadv(fd: BorrowedFd<'_>, vectors: &[libc::iovec], offset: u64) -> io::Result<usize> {
+    let vectors = &vectors[..vectors.len().min(MAX_VECTORS)];
     // SAFETY: promised by the caller; the slice is valid for its length.
     count(unsafe { libc::preadv(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32, offset as libc::off_t) })
 }
@@ -104,6 +108,7 @@ pub unsafe fn preadv(fd: BorrowedFd<'_>, vectors: &[libc::iovec], offset: u64) -
 /// # Safety
 /// As for [`pread`], for every vector.
 pub unsafe fn preadv_cached(fd: BorrowedFd<'_>, vectors: &[libc::iovec], offset: u64) -> io::Result<usize> {
+    let vectors = &vectors[..vectors.len().min(MAX_VECTORS)];
     // SAFETY: promised by the caller; the slice is valid for its length.
     let result = unsafe { libc::preadv2(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32, offset as libc::off_t, libc::RWF_NOWAIT) };
     count(result)

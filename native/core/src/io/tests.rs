@@ -388,3 +388,64 @@ fn a_file_system_that_never_stops_to_answer_eagain_is_an_error() {
         assert!(error.message.contains("EAGAIN"), "{}", error.message);
     }
 }
+
+/// 60,000 pieces of 12 bytes, each at a place of its own: one block of them has more pieces than one read may have.
+#[test]
+fn a_short_direct_read_of_thousands_of_pieces_is_completed() {
+    let given = Given::new("tiny", &[MIB]);
+    let pieces: Vec<Segment> = (0..60_000u64)
+        .map(|index| Segment { file: 0, offset: 1000 + index * 12, length: 12, address: given.base + index as usize * 256 })
+        .collect();
+    for driver in drivers() {
+        for nth in [1, 2, 3, 4] {
+            evict(&given.files[0].0);
+            given.run(driver, &pieces, fault(nth, FaultKind::Short(4100))).outcome().expect("a load");
+            given.assert_in_place(&pieces);
+        }
+    }
+}
+
+#[test]
+fn direct_reads_that_a_kernel_never_makes_are_buffered_under_auto() {
+    for (errno, name) in [(libc::EAGAIN, "EAGAIN"), (libc::ENOMEM, "ENOMEM")] {
+        let given = Given::new("never", &[5 * MIB]);
+        evict(&given.files[0].0);
+        let pieces = given.whole(1000);
+        let summary = given.run(Driver::Auto, &pieces, fault(0, FaultKind::FailDirect(errno))).outcome().expect("a load");
+        given.assert_in_place(&pieces);
+        assert_eq!(summary.files[0].fallback, format!("direct read refused ({name})"));
+        assert_eq!((summary.files[0].direct_bytes, summary.files[0].buffered_bytes), (0, 5 * MIB as u64 - 1000));
+        if drivers().contains(&Driver::IoUring) {
+            let error = given.run(Driver::IoUring, &pieces, fault(0, FaultKind::FailDirect(errno))).error();
+            assert_eq!(error.code, "ERR_TRANSFER_READ");
+            assert!(error.message.contains(name), "{}", error.message);
+        }
+    }
+}
+
+#[test]
+fn a_ring_refused_while_reads_are_in_flight_loses_none() {
+    if !drivers().contains(&Driver::IoUring) {
+        return;
+    }
+    for (errno, name) in [(libc::EPERM, "EPERM"), (libc::EAGAIN, "EAGAIN")] {
+        for nth in [1, 2, 5] {
+            let given = Given::new("gone-ring", &[9 * MIB + 377]);
+            evict(&given.files[0].0);
+            // One byte off, so that some reads go through buffers which must outlive them.
+            for shift in [1000, 1001] {
+                evict(&given.files[0].0);
+                let pieces = given.whole(shift);
+                let summary = given.run(Driver::Auto, &pieces, fault(nth, FaultKind::FailEnter(errno))).outcome().expect("a load");
+                given.assert_in_place(&pieces);
+                let file = &summary.files[0];
+                assert!(file.direct_by_threads);
+                assert_eq!(file.fallback, format!("io_uring refused (io_uring_enter: {name}): direct reads by threads"));
+            }
+            let error = given.run(Driver::IoUring, &given.whole(1000), fault(nth, FaultKind::FailEnter(errno))).error();
+            assert_eq!(error.code, "ERR_TRANSFER_IO_URING_REFUSED");
+            assert!(error.facts.contains(&("operation", "io_uring_enter".into())), "{error:?}");
+            assert!(given.arena.free(given.base).expect("nothing holds it"));
+        }
+    }
+}

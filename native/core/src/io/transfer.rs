@@ -73,7 +73,7 @@ impl Transfer {
         settled: impl FnOnce() + Send + 'static,
     ) -> Result<Transfer> {
         if settings.driver == Driver::IoUring {
-            uring::new_ring(settings.queue_depth).map_err(|error| uring::refused(error.raw_os_error().unwrap_or(libc::ENOSYS)))?;
+            uring::new_ring(settings.queue_depth).map_err(|refusal| refusal.error())?;
         }
         let layout = Layout::new(pieces.into_iter());
         let files: Vec<FileState> = files.into_iter().map(FileState::new).collect();
