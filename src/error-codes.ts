@@ -209,7 +209,7 @@ export const errorCodes = {
   },
   ERR_ARENA_OUT_OF_MEMORY: {
     exit: 69,
-    cause: "The operating system refused to map memory into the arena.",
+    cause: "The operating system refused memory: for the arena, for a copy of device memory, or for what a load keeps of a checkpoint.",
     remedy: "Free memory, raise the limit, or load less.",
   },
   ERR_ARENA_CLOSED: {

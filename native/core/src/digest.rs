@@ -8,18 +8,19 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::io::sys;
+use crate::memory::zeroed;
 use crate::parallel::each_index;
 
 /// Bytes of one SHA-256.
 pub const DIGEST_BYTES: usize = 32;
 const FILE_BLOCK_BYTES: usize = 1 << 20;
 
-/// Digests of memory ranges `(address, length)`, one after the other in the order given.
+/// Digests of memory ranges `(address, length)`, one after the other in the order given. ERR_ARENA_OUT_OF_MEMORY
 ///
 /// # Safety
 /// Every range is readable memory that stays mapped until the call returns.
-pub unsafe fn digest_memory(ranges: &[(usize, usize)], threads: usize) -> Vec<u8> {
-    let digests = in_parallel(ranges.len(), threads, |index| {
+pub unsafe fn digest_memory(ranges: &[(usize, usize)], threads: usize) -> Result<Vec<u8>> {
+    in_parallel(ranges.len(), threads, |index| {
         let (address, length) = ranges[index];
         if length == 0 {
             return Ok(Sha256::digest([]).into());
@@ -27,11 +28,10 @@ pub unsafe fn digest_memory(ranges: &[(usize, usize)], threads: usize) -> Vec<u8
         // SAFETY: promised by the caller.
         let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
         Ok(Sha256::digest(bytes).into())
-    });
-    digests.unwrap_or_default()
+    })
 }
 
-/// Digests of whole files. Errors: ERR_CHECKPOINT_IO.
+/// Digests of whole files. ERR_CHECKPOINT_IO, ERR_ARENA_OUT_OF_MEMORY
 pub fn digest_files(paths: &[PathBuf], threads: usize) -> Result<Vec<u8>> {
     in_parallel(paths.len(), threads, |index| digest_file(&paths[index]))
 }
@@ -42,7 +42,7 @@ fn digest_file(path: &Path) -> Result<[u8; DIGEST_BYTES]> {
         Error::new("ERR_CHECKPOINT_IO", format!("cannot hash {name}")).with("file", name).caused_by(operation, error)
     };
     let fd = sys::open_read(path, 0).map_err(|error| failed("open", &error))?;
-    let mut buffer = vec![0u8; FILE_BLOCK_BYTES];
+    let mut buffer = zeroed(FILE_BLOCK_BYTES, "a buffer to hash a file through")?;
     let mut hash = Sha256::new();
     let mut offset = 0;
     loop {
@@ -60,7 +60,7 @@ fn digest_file(path: &Path) -> Result<[u8; DIGEST_BYTES]> {
 }
 
 fn in_parallel(count: usize, threads: usize, job: impl Fn(usize) -> Result<[u8; DIGEST_BYTES]> + Sync) -> Result<Vec<u8>> {
-    let out = Mutex::new(vec![0u8; count * DIGEST_BYTES]);
+    let out = Mutex::new(zeroed(count * DIGEST_BYTES, "digests")?);
     let failure = Mutex::new(None);
     each_index("mx-digest", count, threads, |index| match job(index) {
         Ok(digest) => {

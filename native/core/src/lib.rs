@@ -6,6 +6,8 @@ pub mod cuda;
 pub mod digest;
 pub mod error;
 pub mod io;
+pub mod memory;
 pub mod nixl;
 mod parallel;
+pub mod pool;
 pub mod vmm;

@@ -19,7 +19,7 @@ use napi_derive::napi;
 pub use address::Address;
 pub use native_backend::NativeBackend;
 
-use crate::background::in_background;
+use crate::background::{MEMORY, in_background};
 use crate::failure::{failure_json, thrown};
 use address::size;
 
@@ -81,7 +81,7 @@ impl NativeArena {
     #[napi]
     pub fn malloc_in_background<'env>(&self, env: &'env Env, bytes: f64) -> Result<Object<'env>> {
         let (arena, bytes) = (self.arena(), size(bytes)?);
-        in_background(env, "mx-malloc", move || arena.malloc(bytes).map(|address| Address(address as u64)))
+        in_background(env, &MEMORY, move || arena.malloc(bytes).map(|address| Address(address as u64)))
     }
 
     #[napi]
@@ -136,7 +136,7 @@ impl NativeArena {
     pub fn drop_pages<'env>(&self, env: &'env Env, address: Address, length: f64) -> Result<Object<'env>> {
         let (address, length) = (address.0 as usize, size(length)?);
         let pin = self.arena.pin_alone(address, length).map_err(thrown)?;
-        in_background(env, "mx-free", move || {
+        in_background(env, &MEMORY, move || {
             drop_pages(address, length);
             drop(pin);
             Ok(())
@@ -153,13 +153,13 @@ impl NativeArena {
     #[napi]
     pub fn prove_one_region<'env>(&self, env: &'env Env, address: Address, bytes: f64) -> Result<Object<'env>> {
         let (arena, address, bytes) = (self.arena(), address.0 as usize, size(bytes)?);
-        in_background(env, "mx-prove", move || arena.prove_one_region(address, bytes))
+        in_background(env, &MEMORY, move || arena.prove_one_region(address, bytes))
     }
 
     #[napi]
     pub fn copy_to_host<'env>(&self, env: &'env Env, address: Address, length: f64) -> Result<Object<'env>> {
         let (arena, address, length) = (self.arena(), address.0 as usize, size(length)?);
-        in_background(env, "mx-copy", move || arena.copy_to_host(address, length).map(Uint8Array::from))
+        in_background(env, &MEMORY, move || arena.copy_to_host(address, length).map(Uint8Array::from))
     }
 
     #[napi]

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use mx_core::checkpoint::{self, Columns, Headers, Index, Names, Shard, Table};
 use mx_core::error::Error;
+use mx_core::memory::collected;
 use napi::bindgen_prelude::{BigInt64Array, BigUint64Array, ClassInstance, Float64Array, Object, Uint8Array, Uint32Array};
 use napi::{Env, Result};
 use napi_derive::napi;
 
-use crate::background::in_background;
+use crate::background::{FILES, in_background};
 use crate::failure::thrown;
 
 #[napi]
@@ -31,7 +32,7 @@ impl NativeIndex {
 
 #[napi]
 pub fn read_index<'env>(env: &'env Env, path: String) -> Result<Object<'env>> {
-    in_background(env, "mx-index", move || Ok(NativeIndex { index: Arc::new(checkpoint::read_index(&path)?) }))
+    in_background(env, &FILES, move || Ok(NativeIndex { index: Arc::new(checkpoint::read_index(&path)?) }))
 }
 
 #[napi]
@@ -44,13 +45,13 @@ pub fn open_shards<'env>(
 ) -> Result<Object<'env>> {
     let index = index.map(|given| given.index.clone());
     let shard_of_file = shard_of_file.to_vec();
-    in_background(env, "mx-headers", move || {
+    in_background(env, &FILES, move || {
         let assignment = index.as_deref().map(|index| (index, &shard_of_file[..]));
         let Headers { shards, table } = checkpoint::open_shards(&paths, assignment, threads as usize)?;
         let Table { names, columns } = table;
         // The copies are made here, so that the JavaScript thread has only to take them.
-        let name_bytes = names.text().as_bytes().to_vec();
-        let name_end = names.ends().iter().map(|end| *end as f64).collect();
+        let name_bytes = collected(names.text().bytes(), "the names of tensors")?;
+        let name_end = collected(names.ends().iter().map(|end| *end as f64), "the names of tensors")?;
         Ok(NativeHeaders { shards, names, handover: Some(Handover { name_bytes, name_end, columns }) })
     })
 }

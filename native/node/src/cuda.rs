@@ -10,7 +10,7 @@ use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::arena::{Address, NativeArena, NativeBackend};
-use crate::background::in_background;
+use crate::background::{FILES, in_background};
 use crate::failure::{failure_json, thrown};
 
 #[napi(object, object_from_js = false)]
@@ -34,7 +34,7 @@ pub struct CudaDeviceFacts {
 
 #[napi]
 pub fn cuda_facts(env: &Env, library: Option<String>) -> Result<Object<'_>> {
-    in_background(env, "mx-cuda-facts", move || {
+    in_background(env, &FILES, move || {
         let api = cuda::open(library.as_deref())?;
         let devices = cuda::device_facts(api)?.into_iter().map(js_facts).collect();
         Ok(CudaFacts { library: api.library().to_owned(), driver_version: api.driver_version(), devices })
@@ -68,7 +68,7 @@ pub fn open_cuda_backend_in_background<'env>(
     library: Option<String>,
     notice: Function<'_, NoticeArgs, ()>,
 ) -> Result<Object<'env>> {
-    in_background(env, "mx-cuda-open", opener(device, library, notice)?)
+    in_background(env, &FILES, opener(device, library, notice)?)
 }
 
 /// What opens a backend, on any thread.

@@ -9,7 +9,7 @@ use napi::bindgen_prelude::{BigUint64Array, Float64Array, Object, Uint8Array};
 use napi_derive::napi;
 
 use crate::arena::NativeArena;
-use crate::background::in_background;
+use crate::background::{FILES, MEMORY, in_background};
 use crate::failure::thrown;
 use crate::transfer::pin_all;
 
@@ -27,16 +27,16 @@ pub fn digest_memory<'env>(
     let ranges: Vec<(usize, usize)> =
         address.iter().zip(length.iter()).map(|(address, length)| (*address as usize, *length as usize)).collect();
     let pin = pin_all(&arena.arena(), ranges.iter().copied()).map_err(thrown)?;
-    in_background(env, "mx-digest", move || {
+    in_background(env, &MEMORY, move || {
         // SAFETY: every range lies in one pinned allocation of host memory.
         let digests = unsafe { digest::digest_memory(&ranges, threads as usize) };
         drop(pin);
-        Ok(Uint8Array::new(digests))
+        digests.map(Uint8Array::new)
     })
 }
 
 #[napi]
 pub fn digest_files<'env>(env: &'env Env, paths: Vec<String>, threads: u32) -> napi::Result<Object<'env>> {
     let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
-    in_background(env, "mx-digest", move || digest::digest_files(&paths, threads as usize).map(Uint8Array::new))
+    in_background(env, &FILES, move || digest::digest_files(&paths, threads as usize).map(Uint8Array::new))
 }

@@ -17,7 +17,7 @@ use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::arena::{Address, NativeArena};
-use crate::background::in_background;
+use crate::background::{FILES, in_background};
 use crate::failure::{failure_json, thrown};
 
 #[napi]
@@ -29,7 +29,7 @@ pub struct NativeNixl {
 #[napi]
 pub fn load_nixl<'env>(env: &'env Env, path: String) -> Result<Object<'env>> {
     let ucx_hooks = ucx_hooks::switch_off();
-    in_background(env, "mx-nixl-load", move || Ok(NativeNixl { api: Arc::new(NixlApi::load(&path)?), ucx_hooks }))
+    in_background(env, &FILES, move || Ok(NativeNixl { api: Arc::new(NixlApi::load(&path)?), ucx_hooks }))
 }
 
 /// Empty when the library can be loaded.
@@ -275,7 +275,7 @@ pub fn duplicate_file(fd: i32) -> Result<NativeFile> {
 
 #[napi]
 pub fn open_file<'env>(env: &'env Env, path: String) -> Result<Object<'env>> {
-    in_background(env, "mx-open", move || HeldFile::open(Path::new(&path)).map(NativeFile::over))
+    in_background(env, &FILES, move || HeldFile::open(Path::new(&path)).map(NativeFile::over))
 }
 
 /// A promise for what the agent's thread answers.

@@ -18,7 +18,7 @@ use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 
 use crate::arena::NativeArena;
-use crate::background::in_background;
+use crate::background::{FILES, in_background};
 use crate::failure::{failure_json, thrown};
 
 #[napi(object, object_to_js = false)]
@@ -125,7 +125,7 @@ pub fn map_files<'env>(env: &'env Env, arena: &NativeArena, files: TransferFiles
     let pieces = segments(&pieces, &files).map_err(thrown)?;
     let arena = arena.arena();
     let pin = pin_all(&arena, pieces.iter().map(|piece| (piece.address, piece.length as usize))).map_err(thrown)?;
-    in_background(env, "mx-map", move || {
+    in_background(env, &FILES, move || {
         let outcome = map::map_files(&arena, files, &pieces);
         drop(pin);
         outcome
@@ -184,7 +184,7 @@ fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<Segme
         return Err(misshapen("pieces"));
     }
     let mut last = (0, 0);
-    let mut out = Vec::with_capacity(count);
+    let mut out = mx_core::memory::room(count, "the pieces of a transfer")?;
     for row in 0..count {
         let (file, offset, length) = (pieces.file[row], bytes(pieces.offset[row], "offset")?, bytes(pieces.length[row], "length")?);
         let inside = files.get(file as usize).is_some_and(|spec| offset + length <= spec.identity.size);

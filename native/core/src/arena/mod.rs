@@ -340,7 +340,7 @@ impl Arena {
     /// A copy of `length` bytes of device memory at `address`, pinned meanwhile. Blocks. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED, the backend's.
     pub fn copy_to_host(self: &Arc<Self>, address: usize, length: usize) -> Result<Vec<u8>> {
         let _pin = self.pin(address, length)?;
-        let mut bytes = vec![0; length];
+        let mut bytes = crate::memory::zeroed(length, "a copy of device memory")?;
         self.native_backend()?.copy_to_host(address, &mut bytes)?;
         Ok(bytes)
     }

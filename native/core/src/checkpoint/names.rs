@@ -3,7 +3,15 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
+use crate::error::Result;
+use crate::memory::room;
+
 const FREE: u64 = u64::MAX;
+const WHAT: &str = "the names of tensors";
+
+fn slots_for(count: usize) -> usize {
+    (count.max(4) * 2).next_power_of_two()
+}
 
 /// A set of strings. Row numbers are dense and stable. The hash is keyed, so that no file can be made to collide.
 #[derive(Clone, Debug, Default)]
@@ -16,10 +24,12 @@ pub struct Names {
 }
 
 impl Names {
-    pub fn with_capacity(count: usize, bytes: usize) -> Self {
-        let mut names = Names { text: String::with_capacity(bytes), ends: Vec::with_capacity(count), ..Names::default() };
-        names.resize(count);
-        names
+    /// ERR_ARENA_OUT_OF_MEMORY
+    pub fn with_capacity(count: usize, bytes: usize) -> Result<Self> {
+        let text = String::from_utf8(room(bytes, WHAT)?).unwrap_or_default();
+        let mut slots = room(slots_for(count), WHAT)?;
+        slots.resize(slots_for(count), FREE);
+        Ok(Names { text, ends: room(count, WHAT)?, slots, ..Names::default() })
     }
 
     pub fn len(&self) -> usize {
@@ -57,7 +67,7 @@ impl Names {
     }
 
     /// Adds a string: its row, or the row that it already has.
-    pub fn insert(&mut self, name: &str) -> Result<usize, usize> {
+    pub fn insert(&mut self, name: &str) -> std::result::Result<usize, usize> {
         if (self.len() + 1) * 2 > self.slots.len() {
             self.resize(self.len() * 2 + 8);
         }
@@ -80,7 +90,7 @@ impl Names {
     }
 
     /// Row of `name`, or the free slot where it belongs.
-    fn probe(&self, hash: u32, name: &str) -> Result<usize, usize> {
+    fn probe(&self, hash: u32, name: &str) -> std::result::Result<usize, usize> {
         let mask = self.slots.len() - 1;
         let mut slot = hash as usize & mask;
         loop {
@@ -98,7 +108,7 @@ impl Names {
 
     /// Makes room for `count` strings.
     fn resize(&mut self, count: usize) {
-        let size = (count.max(4) * 2).next_power_of_two();
+        let size = slots_for(count);
         let mask = size - 1;
         let mut slots = vec![FREE; size];
         for entry in self.slots.iter().copied().filter(|entry| *entry != FREE) {

@@ -5,6 +5,7 @@ use super::index::Index;
 use super::names::Names;
 use super::{printable, quoted};
 use crate::error::{Error, Result};
+use crate::memory::room;
 
 /// Parallel columns, one entry per tensor, sorted by (shard, file offset, position in the header). Numbers are as JavaScript takes them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,8 +46,10 @@ impl Table {
             let message = format!("{count} tensors with {dims} dimensions in all are more than the 2^32 - 1 that this package counts to");
             return Err(Error::new("ERR_CHECKPOINT_UNREPRESENTABLE", message));
         }
-        let mut table = Table { names: Names::with_capacity(count, bytes), columns: Columns::with_capacity(count, dims) };
-        let mut found = vec![false; assignment.map_or(0, |given| given.index.names.len())];
+        let mut table = Table { names: Names::with_capacity(count, bytes)?, columns: Columns::with_capacity(count, dims)? };
+        let named = assignment.map_or(0, |given| given.index.names.len());
+        let mut found = room(named, "the tensors of an index")?;
+        found.resize(named, false);
         for (shard, header) in headers.iter().enumerate() {
             for row in header.order.iter().map(|row| *row as usize) {
                 let name = header.names.get(row);
@@ -73,15 +76,16 @@ impl Table {
 }
 
 impl Columns {
-    fn with_capacity(count: usize, dims: usize) -> Self {
-        Columns {
-            dtype: Vec::with_capacity(count),
-            shard: Vec::with_capacity(count),
-            offset: Vec::with_capacity(count),
-            length: Vec::with_capacity(count),
-            dim_end: Vec::with_capacity(count),
-            dims: Vec::with_capacity(dims),
-        }
+    fn with_capacity(count: usize, dims: usize) -> Result<Self> {
+        const WHAT: &str = "the columns of a checkpoint";
+        Ok(Columns {
+            dtype: room(count, WHAT)?,
+            shard: room(count, WHAT)?,
+            offset: room(count, WHAT)?,
+            length: room(count, WHAT)?,
+            dim_end: room(count, WHAT)?,
+            dims: room(dims, WHAT)?,
+        })
     }
 
     fn push(&mut self, shard: usize, header: &Header, row: usize) {

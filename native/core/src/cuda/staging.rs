@@ -98,12 +98,12 @@ fn run(spec: StagingSpec, commands: &Receiver<Command>, report: &Report, ended: 
     let (errors, registered) = match outcome {
         Ok(Some(released)) => released,
         unknown => {
+            // The device may still read one and write the other: neither is ever given back.
+            std::mem::forget((memory, target));
             if unknown.is_err() {
                 let error = Error::new("ERR_INTERNAL", "the copying thread panicked");
                 (0..slots).for_each(|slot| report(slot, Err(error.clone())));
             }
-            // The device may still read one and write the other: neither is ever given back.
-            std::mem::forget((memory, target));
             return;
         }
     };

@@ -498,3 +498,36 @@ fn a_library_that_is_not_there_or_not_nixl_says_why() {
     assert!(why_not_loadable("libc.so.6").is_none());
     assert!(why_not_loadable("libno-such.so").is_some());
 }
+
+#[test]
+fn a_panic_keeps_what_nixl_still_uses_and_answers_everyone() {
+    let _serial = begin();
+    world().transfer_status = 1; // In flight for ever.
+    let (made, thread) = make(false);
+    made.expect("an agent");
+    let (registered, gone) = register(&thread);
+    let number = transfer(&thread, registered.expect("a registration")).expect("a transfer");
+    let (over, settled) = post_it(&thread, number);
+    thread.metadata(Box::new(|_| panic!("an answer that panics")));
+    let error = wait(&over).expect_err("nobody looks after it any more");
+    assert_eq!(error.code, "ERR_INTERNAL");
+    assert_eq!(close(&thread).expect_err("the thread is gone").code, "ERR_NIXL_CLOSED");
+    drop(thread);
+    assert!(!gone.load(Ordering::SeqCst), "the memory is let go although NIXL reads into it");
+    assert_eq!(settled.load(Ordering::SeqCst), 0);
+    assert_eq!((count("release_xfer_req"), count("deregister_mem"), count("destroy_agent")), (0, 0, 0));
+}
+
+#[test]
+fn a_panic_while_closing_answers_the_close() {
+    let _serial = begin();
+    world().transfer_status = 1;
+    let (made, thread) = make(false);
+    made.expect("an agent");
+    let (registered, gone) = register(&thread);
+    let number = transfer(&thread, registered.expect("a registration")).expect("a transfer");
+    // What the abort at the start of the close tells panics.
+    thread.post(number, Box::new(|_| panic!("an answer that panics")), Box::new(|| {}));
+    assert_eq!(close(&thread).expect_err("closing failed").code, "ERR_INTERNAL");
+    assert!(!gone.load(Ordering::SeqCst));
+}

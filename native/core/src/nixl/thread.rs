@@ -2,6 +2,8 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -84,10 +86,18 @@ impl AgentThread {
     /// Makes the agent on its new thread; the answer lists the plugins that NIXL finds. ERR_NIXL_AGENT, ERR_NIXL_PLUGIN
     pub fn start(api: Arc<NixlApi>, spec: AgentSpec, answer: Answer<Vec<String>>) -> Result<Self> {
         let (jobs, received) = channel();
-        let run = move || match Agent::create(api, spec) {
+        let run = move || match catch_unwind(AssertUnwindSafe(|| Agent::create(api, spec))).unwrap_or_else(|_| Err(panicked())) {
             Ok((agent, plugins)) => {
-                answer(Ok(plugins));
-                State::new(agent).run(&received);
+                // NIXL may use what the state holds until the state itself has given it back: a panic must not.
+                let mut state = ManuallyDrop::new(State::new(agent));
+                let served = catch_unwind(AssertUnwindSafe(|| {
+                    answer(Ok(plugins));
+                    state.serve(&received);
+                }));
+                match served {
+                    Ok(()) => ManuallyDrop::into_inner(state).end(),
+                    Err(_) => state.abandon(),
+                }
             }
             Err(error) => answer(Err(error)),
         };
@@ -99,7 +109,13 @@ impl AgentThread {
 
     fn send<T: 'static>(&self, answer: Answer<T>, work: impl FnOnce(&mut State) -> Result<T> + Send + 'static) {
         let job = Job::new(move |state| match state {
-            Some(state) if state.closing.is_none() => answer(work(state)),
+            Some(state) if state.closing.is_none() => match catch_unwind(AssertUnwindSafe(|| work(state))) {
+                Ok(outcome) => answer(outcome),
+                Err(panic) => {
+                    answer(Err(panicked()));
+                    resume_unwind(panic);
+                }
+            },
             _ => answer(Err(closed())),
         });
         self.hand_over(job);
@@ -118,8 +134,9 @@ impl AgentThread {
     pub fn register(&self, spec: RegistrationSpec, answer: Answer<u64>) {
         let number = self.number();
         self.send(answer, move |state| {
+            let keep = Keeps(spec.keep);
             let list = state.agent.register(spec.plugin, spec.kind, &spec.descriptors)?;
-            state.registrations.insert(number, Registered { plugin: spec.plugin, list, keep: spec.keep });
+            state.registrations.insert(number, Registered { plugin: spec.plugin, list, keep });
             Ok(number)
         });
     }
@@ -195,6 +212,22 @@ fn closed() -> Error {
     Error::new("ERR_NIXL_CLOSED", "the agent is closed")
 }
 
+fn panicked() -> Error {
+    Error::new("ERR_INTERNAL", "the agent's thread panicked: what is registered with it stays held")
+}
+
+/// What NIXL may touch; held for good when a panic drops it, which says nothing of NIXL.
+#[derive(Default)]
+struct Keeps(Vec<Keep>);
+
+impl Drop for Keeps {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::mem::forget(std::mem::take(&mut self.0));
+        }
+    }
+}
+
 fn unknown(what: &str, number: u64) -> Error {
     Error::new("ERR_INTERNAL", format!("the agent has no {what} number {number}"))
 }
@@ -202,7 +235,7 @@ fn unknown(what: &str, number: u64) -> Error {
 struct Registered {
     plugin: usize,
     list: List,
-    keep: Vec<Keep>,
+    keep: Keeps,
 }
 
 enum Stage {
@@ -220,7 +253,7 @@ struct Transfer {
     stage: Stage,
     registrations: Vec<u64>,
     /// Copies of what its registrations hold.
-    keep: Vec<Keep>,
+    keep: Keeps,
     done: Option<Answer<()>>,
     settled: Option<Box<dyn FnOnce() + Send>>,
     /// What it moves, for errors.
@@ -255,7 +288,7 @@ impl Transfer {
     }
 
     fn settle(&mut self) {
-        self.keep.clear();
+        self.keep.0.clear();
         if let Some(settled) = self.settled.take() {
             settled();
         }
@@ -278,7 +311,8 @@ impl State {
         State { agent, registrations: BTreeMap::new(), transfers: BTreeMap::new(), broken: false, closing: None }
     }
 
-    fn run(mut self, jobs: &Receiver<Job>) {
+    /// Works until the agent is closed and nothing is in flight.
+    fn serve(&mut self, jobs: &Receiver<Job>) {
         let mut wait = Wait::new();
         while self.closing.is_none() || self.in_flight() {
             let received = if self.closing.is_some() {
@@ -291,7 +325,7 @@ impl State {
                 next_job(jobs, wait.next())
             };
             match received {
-                Ok(job) => job.run(&mut self),
+                Ok(job) => job.run(self),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     if self.closing.is_none() {
@@ -303,6 +337,18 @@ impl State {
                 wait = Wait::new();
             }
         }
+    }
+
+    /// After a panic nothing is known of what NIXL does: whoever waits is answered, and nothing is given back.
+    fn abandon(&mut self) {
+        let waiting = self.transfers.values_mut().filter_map(|transfer| transfer.done.take());
+        for answer in waiting.chain(self.closing.take().flatten()) {
+            // One answer that panics must not cost the others theirs.
+            let _ = catch_unwind(AssertUnwindSafe(|| answer(Err(panicked()))));
+        }
+    }
+
+    fn end(mut self) {
         let answer = self.closing.take().flatten();
         let outcome = self.tear_down();
         if let Some(answer) = answer {
@@ -334,10 +380,10 @@ impl State {
 
     fn create_transfer(&mut self, spec: TransferSpec) -> Result<Transfer> {
         self.refuse_broken()?;
-        let mut keep = Vec::new();
+        let mut keep = Keeps::default();
         for number in &spec.registrations {
             let registered = self.registrations.get(number).ok_or_else(|| unknown("registration", *number))?;
-            keep.extend(registered.keep.iter().cloned());
+            keep.0.extend(registered.keep.0.iter().cloned());
         }
         let plugin = self.agent.plugin(spec.plugin)?.name.clone();
         let what = format!(
