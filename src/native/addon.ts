@@ -403,7 +403,7 @@ export interface Addon {
   pageBytes(): number;
   /** Processors this process may use: affinity and cgroup quota counted in. */
   availableParallelism(): number;
-  ioSupport(path: string): IoSupport;
+  ioSupport(path: string): Promise<IoSupport>;
 
   /** `path` may be a bare name for the loader's search. ERR_NIXL_LOAD, ERR_NIXL_SYMBOLS, ERR_NIXL_STUB */
   loadNixl(path: string): Promise<NativeNixl>;

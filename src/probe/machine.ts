@@ -1,4 +1,5 @@
-import { readdirSync, statfsSync, statSync } from "node:fs";
+import { readdirSync } from "node:fs";
+import { readdir, stat, statfs } from "node:fs/promises";
 import { cpus, release } from "node:os";
 import { join } from "node:path";
 import type { Addon } from "../native/addon.js";
@@ -18,10 +19,10 @@ export interface Machine {
   addonPath(): string;
   kernelRelease(): string;
   processors(): number;
-  /** Magic number of the file system that a path lies on. Throws where the path is not there. */
-  fileSystemType(path: string): number;
+  /** Magic number of the file system that a path lies on. Rejects where the path is not there. */
+  fileSystemType(path: string): Promise<number>;
   /** The path itself when it is a regular file; of a folder one in it, weights first; undefined where there is none. */
-  fileAt(path: string): string | undefined;
+  fileAt(path: string): Promise<string | undefined>;
   readonly environment: NodeJS.ProcessEnv;
   readonly nodeVersion: string;
 }
@@ -34,7 +35,7 @@ export const thisMachine: Machine = {
   addonPath,
   kernelRelease: release,
   processors: () => cpus().length,
-  fileSystemType: (path) => statfsSync(path).type,
+  fileSystemType: async (path) => (await statfs(path)).type,
   fileAt,
   environment: process.env,
   nodeVersion: process.version,
@@ -48,13 +49,13 @@ function list(folder: string): readonly string[] | undefined {
   }
 }
 
-function fileAt(path: string): string | undefined {
-  const stat = statSync(path);
+async function fileAt(path: string): Promise<string | undefined> {
+  const found = await stat(path);
   // Opening a pipe or a device could block.
-  if (!stat.isDirectory()) return stat.isFile() ? path : undefined;
-  const names = readdirSync(path).sort((a, b) => Number(b.endsWith(".safetensors")) - Number(a.endsWith(".safetensors")));
+  if (!found.isDirectory()) return found.isFile() ? path : undefined;
+  const names = (await readdir(path)).sort((a, b) => Number(b.endsWith(".safetensors")) - Number(a.endsWith(".safetensors")));
   for (const name of names) {
-    const file = statSync(join(path, name), { throwIfNoEntry: false });
+    const file = await stat(join(path, name)).catch(() => undefined);
     if (file?.isFile()) return join(path, name);
   }
   return undefined;

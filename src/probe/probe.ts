@@ -43,9 +43,7 @@ export interface ProbeDefaults {
  * @param path checkpoint, or folder where checkpoints lie; default: the working directory
  */
 export async function probe(path: string = process.cwd(), options: NixlApiOptions = {}): Promise<ProbeReport> {
-  const apart = gdsFindingsApart(options);
-  const { findings, defaults } = probeMachine(path, thisMachine);
-  const gpu = await apart;
+  const [gpu, { findings, defaults }] = await Promise.all([gdsFindingsApart(options), probeMachine(path, thisMachine)]);
   return Object.freeze({
     path,
     findings: Object.freeze([...findings, ...gpu]),
@@ -54,13 +52,13 @@ export async function probe(path: string = process.cwd(), options: NixlApiOption
 }
 
 /** @internal */
-export function probeMachine(path: string, machine: Machine): MachineReport {
+export async function probeMachine(path: string, machine: Machine): Promise<MachineReport> {
   const findings = [
     ...softwareFindings(machine),
     processorsFinding(machine),
     ...memoryFindings(machine),
     hugePagesFinding(machine),
-    ...storageFindings(path, machine),
+    ...(await storageFindings(path, machine)),
     ...limitFindings(machine),
     environmentFinding(machine),
   ];

@@ -4,24 +4,25 @@ import { type Finding, found, missing, unknown } from "./finding.js";
 import type { Machine } from "./machine.js";
 
 /** io_uring, direct I/O and the file system, tried on a file at or in `path`. */
-export function storageFindings(path: string, machine: Machine): Finding[] {
+export async function storageFindings(path: string, machine: Machine): Promise<Finding[]> {
   let file: string | undefined;
   try {
-    file = machine.fileAt(path);
+    file = await machine.fileAt(path);
   } catch (thrown) {
     const why = `${path} cannot be looked at: ${thrown instanceof Error ? thrown.message : String(thrown)}`;
-    return [uringFinding(ioSupport(machine.addonPath(), machine), machine), unknown("direct-io", why), unknown("file-system", why)];
+    const support = await ioSupport(machine.addonPath(), machine);
+    return [uringFinding(support, machine), unknown("direct-io", why), unknown("file-system", why)];
   }
   // io_uring needs no file in particular.
-  const support = ioSupport(file ?? machine.addonPath(), machine);
-  return [uringFinding(support, machine), directFinding(file, path, support), fileSystemFinding(path, machine)];
+  const support = await ioSupport(file ?? machine.addonPath(), machine);
+  return [uringFinding(support, machine), directFinding(file, path, support), await fileSystemFinding(path, machine)];
 }
 
-function ioSupport(file: string, machine: Machine): IoSupport | undefined {
+async function ioSupport(file: string, machine: Machine): Promise<IoSupport | undefined> {
   try {
-    return machine.addon().ioSupport(file);
+    return await machine.addon().ioSupport(file);
   } catch {
-    // The finding on the addon says why.
+    // The finding on the addon says why, or there is no thread to ask on.
     return undefined;
   }
 }
@@ -32,7 +33,7 @@ function uringFinding(support: IoSupport | undefined, machine: Machine): Finding
   if (support.ioUring === "") return found(name, "the kernel gives this process rings");
   const disabled = machine.read("/proc/sys/kernel/io_uring_disabled")?.trim() ?? null;
   const facts = { errno: support.ioUring, ioUringDisabled: disabled };
-  const why = `io_uring_setup fails with ${support.ioUring}`;
+  const why = `io_uring fails with ${support.ioUring}`;
   if (support.ioUring === "ENOSYS") {
     return missing(
       name,
@@ -78,10 +79,10 @@ function directFinding(file: string | undefined, path: string, support: IoSuppor
   return missing(name, `${file} cannot be read: ${support.directIo}`, "Check that this user may read it.", facts);
 }
 
-function fileSystemFinding(path: string, machine: Machine): Finding {
+async function fileSystemFinding(path: string, machine: Machine): Promise<Finding> {
   const name = "file-system";
   try {
-    const type = machine.fileSystemType(path);
+    const type = await machine.fileSystemType(path);
     const system = fileSystemName(type);
     return found(name, `${path} lies on ${system}`, { path, type: system });
   } catch (thrown) {

@@ -48,8 +48,10 @@ export function evict(...files: readonly string[]): void {
 
 /** Errno name with which io_uring is refused here; empty where it works. */
 export function ioUringRefusal(): string {
-  return addon().ioSupport(process.execPath).ioUring;
+  return refusal;
 }
+
+const refusal = (await addon().ioSupport(process.execPath)).ioUring;
 
 /** The copying drivers that this machine can run. */
 export const copyingDrivers: readonly DriverName[] = ioUringRefusal() === "" ? ["pread", "io_uring", "auto"] : ["pread", "auto"];

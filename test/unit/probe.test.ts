@@ -36,26 +36,26 @@ function machine({ files = {}, io = {}, ...change }: Change = {}): Machine {
       version: () => "0.1.0",
       pageBytes: () => 4096,
       availableParallelism: () => 2,
-      ioSupport: () => ({ ...support, ...io }),
+      ioSupport: async () => ({ ...support, ...io }),
     }),
     addonPath: () => "/package/mx.node",
     kernelRelease: () => "6.18.0",
     processors: () => 4,
-    fileSystemType: () => 0xef53,
-    fileAt: (path) => `${path}/model.safetensors`,
+    fileSystemType: async () => 0xef53,
+    fileAt: async (path) => `${path}/model.safetensors`,
     environment: {},
     nodeVersion: "v20.20.2",
     ...change,
   };
 }
 
-function finding(name: string, change?: Change) {
-  return probeMachine("/models", machine(change)).findings.find((one) => one.name === name);
+async function finding(name: string, change?: Change) {
+  return (await probeMachine("/models", machine(change))).findings.find((one) => one.name === name);
 }
 
 describe("probe", () => {
-  it("finds everything on a good machine", () => {
-    const report = probeMachine("/models", machine());
+  it("finds everything on a good machine", async () => {
+    const report = await probeMachine("/models", machine());
     expect(report.findings.map(({ name, found }) => [name, found])).toEqual([
       ["addon", true],
       ["node", true],
@@ -104,29 +104,29 @@ describe("probe", () => {
     ],
     ["node", { nodeVersion: "v18.20.0" }, /v18.20.0 is older than 20/, /Node 20/],
     ["environment", { environment: { MX_THREADS: "many" } }, /MX_THREADS is "many"/, /MX_THREADS/],
-  ])("says why there is no %s, and what to do", (name, change, why, remedy) => {
-    const one = finding(name, change);
+  ])("says why there is no %s, and what to do", async (name, change, why, remedy) => {
+    const one = await finding(name, change);
     expect(one?.found).toBe(false);
     expect(one?.why).toMatch(why);
     expect(one?.remedy).toMatch(remedy);
   });
 
-  it("tells what it cannot find out from what is not there", () => {
-    const nothing = finding("direct-io", { fileAt: () => undefined });
+  it("tells what it cannot find out from what is not there", async () => {
+    const nothing = await finding("direct-io", { fileAt: async () => undefined });
     expect(nothing).toMatchObject({ found: null, why: "/models holds no file to try it on" });
-    const gone = () => {
+    const gone = async () => {
       throw new Error("ENOENT: no such file");
     };
-    const report = probeMachine("/models", machine({ fileAt: gone, fileSystemType: gone }));
+    const report = await probeMachine("/models", machine({ fileAt: gone, fileSystemType: gone }));
     expect(report.findings.filter(({ found }) => found === null).map(({ name }) => name)).toEqual(["direct-io", "file-system"]);
     expect(report.findings.find(({ name }) => name === "io_uring")?.found).toBe(true);
   });
 
-  it("goes on without the addon", () => {
+  it("goes on without the addon", async () => {
     const broken = () => {
       throw errorOf("ERR_NATIVE_MISSING", "the native addon is not at /package/mx.node");
     };
-    const report = probeMachine("/models", machine({ addon: broken }));
+    const report = await probeMachine("/models", machine({ addon: broken }));
     expect(report.findings[0]).toMatchObject({
       name: "addon",
       found: false,
@@ -152,16 +152,16 @@ describe("probe", () => {
       { driver: "io_uring", reads: "none, it is an error: io_uring is refused", threads: 2 },
     ],
     [{ environment: { MX_DRIVER: "x", MX_THREADS: "0" } }, { driver: null, reads: "nothing: MX_DRIVER is not valid", threads: null }],
-  ])("says what a load would take: %o", (change, defaults) => {
-    expect(probeMachine("/models", machine(change)).defaults).toEqual(defaults);
+  ])("says what a load would take: %o", async (change, defaults) => {
+    expect((await probeMachine("/models", machine(change))).defaults).toEqual(defaults);
   });
 
-  it("publishes the reason of what is missing", () => {
+  it("publishes the reason of what is missing", async () => {
     const events: unknown[] = [];
     const listener = (event: unknown) => events.push(event);
     subscribe("modelexpress", listener);
     try {
-      finding("io_uring", { io: { ioUring: "ENOSYS" } });
+      await finding("io_uring", { io: { ioUring: "ENOSYS" } });
     } finally {
       unsubscribe("modelexpress", listener);
     }
@@ -177,17 +177,17 @@ describe("this machine", () => {
   });
   afterAll(() => rmSync(folder, { recursive: true }));
 
-  it("is asked about a file of a folder, weights first", () => {
-    expect(thisMachine.fileAt(folder)).toBe(join(folder, "config.json"));
+  it("is asked about a file of a folder, weights first", async () => {
+    expect(await thisMachine.fileAt(folder)).toBe(join(folder, "config.json"));
     writeFileSync(join(folder, "z.safetensors"), "");
-    expect(thisMachine.fileAt(folder)).toBe(join(folder, "z.safetensors"));
-    expect(thisMachine.fileAt(join(folder, "config.json"))).toBe(join(folder, "config.json"));
-    expect(thisMachine.fileAt("/dev/null")).toBeUndefined();
-    expect(() => thisMachine.fileAt(join(folder, "gone"))).toThrow(/ENOENT/);
+    expect(await thisMachine.fileAt(folder)).toBe(join(folder, "z.safetensors"));
+    expect(await thisMachine.fileAt(join(folder, "config.json"))).toBe(join(folder, "config.json"));
+    expect(await thisMachine.fileAt("/dev/null")).toBeUndefined();
+    await expect(thisMachine.fileAt(join(folder, "gone"))).rejects.toThrow(/ENOENT/);
   });
 
-  it("has a file system", () => {
-    expect(fileSystemName(thisMachine.fileSystemType(folder))).toMatch(/^\w+$/);
+  it("has a file system", async () => {
+    expect(fileSystemName(await thisMachine.fileSystemType(folder))).toMatch(/^\w+$/);
   });
 });
 

@@ -3,7 +3,11 @@
 use std::path::Path;
 
 use mx_core::io::{support, sys};
+use napi::Env;
+use napi::bindgen_prelude::Object;
 use napi_derive::napi;
+
+use crate::background::{FILES, in_background};
 
 #[napi(object, object_from_js = false)]
 pub struct IoSupport {
@@ -29,12 +33,14 @@ pub fn available_parallelism() -> u32 {
 }
 
 #[napi]
-pub fn io_support(path: String) -> IoSupport {
-    let found = support::io_support(Path::new(&path));
-    IoSupport {
-        io_uring: found.io_uring,
-        direct_io: found.direct_io,
-        dio_offset_align: found.dio_offset_align,
-        dio_mem_align: found.dio_mem_align,
-    }
+pub fn io_support<'env>(env: &'env Env, path: String) -> napi::Result<Object<'env>> {
+    in_background(env, &FILES, move || {
+        let found = support::io_support(Path::new(&path));
+        Ok(IoSupport {
+            io_uring: found.io_uring,
+            direct_io: found.direct_io,
+            dio_offset_align: found.dio_offset_align,
+            dio_mem_align: found.dio_mem_align,
+        })
+    })
 }
