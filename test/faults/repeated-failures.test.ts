@@ -9,7 +9,7 @@ const MIB = 2 ** 20;
 const tensors = { a: { dtype: "U8", shape: [8 * MIB] } } as const;
 
 /**
- * Fewer mappings than this are no leak of the loads, which would leave one each: the heap of the test breathes, and the C library keeps stacks and
+ * Fewer mappings than this are no leak of the loads, which would leave one each: the C library keeps stacks and
  * heaps of threads that ended for the next ones.
  */
 const mappingsOfHeap = 45;

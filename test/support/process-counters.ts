@@ -7,7 +7,7 @@ export interface ProcessCounters {
   /** Mapped address space and resident memory. */
   readonly virtualBytes: number;
   readonly residentBytes: number;
-  /** Number of memory mappings. */
+  /** Number of memory mappings, the pages of V8's heap left out: they come and go with what the test allocates. */
   readonly mappings: number;
 }
 
@@ -19,8 +19,20 @@ export function processCounters(): ProcessCounters {
     threads: field("Threads"),
     virtualBytes: field("VmSize") * 1024,
     residentBytes: field("VmRSS") * 1024,
-    mappings: readFileSync("/proc/self/maps", "utf8").trimEnd().split("\n").length,
+    mappings: readFileSync("/proc/self/maps", "utf8")
+      .trimEnd()
+      .split("\n")
+      .filter((line) => !isPageOfV8(line)).length,
   };
+}
+
+/** Size of a page of V8's heap, in bytes. Each is an anonymous mapping at an address of its own. */
+const v8PageBytes = 256 * 1024;
+
+function isPageOfV8(line: string): boolean {
+  const [range = "", permissions, , , inode] = line.split(/\s+/);
+  const [start = 0, end = 0] = range.split("-").map((address) => Number.parseInt(address, 16));
+  return inode === "0" && permissions === "rw-p" && end - start === v8PageBytes;
 }
 
 /** Collects garbage until finalizers have run; needs `--expose-gc`, which the test configuration gives. */
