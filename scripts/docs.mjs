@@ -2,8 +2,8 @@
 import { writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 
-/** docs/environment.md from the table of src/envs.ts. */
-export function environmentMarkdown(envTable) {
+/** docs/environment.md from the table of src/envs.ts and the settings of UCX. */
+export function environmentMarkdown(envTable, settings) {
   return `# Environment
 
 Every variable that the package reads. An option that is given wins over its variable; an empty variable counts as unset; a value that is not
@@ -16,10 +16,19 @@ ${table(
 
 ## Variables that the package sets
 
-\`UCX_MEM_MMAP_HOOK_MODE=none\`, in the environment that C libraries see, before NIXL is first loaded, unless \`UCX_MEM_MMAP_HOOK_MODE\` or
-\`UCX_MEM_EVENTS\` is set. UCX tests its memory hooks when it is loaded, and that test can take the last page of malloc's heap. Child processes inherit the
-setting, and every UCX loaded later in the process has it. Where UCX is loaded already nothing is set, and the event \`nixl.ucx-hooks\` says so: set the
-variable where the process is started.
+Before NIXL is first loaded, in the environment that C libraries see, so that UCX does not harm the process that loads it. The user's own setting stands.
+Child processes inherit these, and every UCX loaded later in the process has them. Where UCX is loaded already nothing is set. The event
+\`nixl.ucx-setting\` and \`mx probe\` tell what became of each.
+
+${table(
+  ["variable", "value", "unless set", "what UCX does by default"],
+  settings.map(({ variable, value, others, why }) => [
+    `\`${variable}\``,
+    `\`${value}\``,
+    [variable, ...others].map((name) => `\`${name}\``).join(", "),
+    why,
+  ]),
+)}
 
 ## Debug log
 
@@ -68,7 +77,8 @@ function table(titles, rows) {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const { envTable } = await import("../dist/envs.js");
+  const { ucxSettings } = await import("../dist/transfer/nixl/ucx-settings.js");
   const { errorCodes } = await import("../dist/error-codes.js");
-  await writeFile(new URL("../docs/environment.md", import.meta.url), environmentMarkdown(envTable));
+  await writeFile(new URL("../docs/environment.md", import.meta.url), environmentMarkdown(envTable, ucxSettings));
   await writeFile(new URL("../docs/errors.md", import.meta.url), errorsMarkdown(errorCodes));
 }

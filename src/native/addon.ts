@@ -240,15 +240,19 @@ export interface IoSupport {
   readonly dioMemAlign: number;
 }
 
+/** A variable to set where neither it nor one of `others` is set and UCX is not loaded yet. */
+export interface NativeUcxSetting {
+  readonly variable: string;
+  readonly value: string;
+  readonly others: string[];
+}
+
 /** NIXL's library, loaded for good. */
 export interface NativeNixl {
   /** File it was loaded from, as the loader says. */
   readonly path: string;
-  /**
-   * UCX's hooks on memory calls, which can damage the heap when UCX is loaded: `switched-off` here, `user-set` where UCX_MEM_MMAP_HOOK_MODE or
-   * UCX_MEM_EVENTS was set, `loaded-before` where UCX was in the process already.
-   */
-  readonly ucxHooks: "switched-off" | "user-set" | "loaded-before";
+  /** What became of each setting, in their order; the first load of the process settles it. */
+  readonly ucxSettings: readonly ("set" | "user-set" | "loaded-before" | "refused")[];
   /** Makes an agent on a thread of its own; `answer(failureJson | null, names of all plugins | null)` comes once. */
   createAgent(spec: NixlAgentSpec, answer: (failure: string | null, plugins: string[] | null) => void): NativeNixlAgent;
 }
@@ -406,7 +410,8 @@ export interface Addon {
   ioSupport(path: string): Promise<IoSupport>;
 
   /** `path` may be a bare name for the loader's search. ERR_NIXL_LOAD, ERR_NIXL_SYMBOLS, ERR_NIXL_STUB */
-  loadNixl(path: string): Promise<NativeNixl>;
+  /** Puts the settings into the environment that C sees, then loads the library. */
+  loadNixl(path: string, settings: NativeUcxSetting[]): Promise<NativeNixl>;
   /** Why a shared library cannot be loaded; empty when it can, and then it is. */
   whyLibraryNotLoadable(name: string): string;
   /** ERR_TRANSFER_OPEN */

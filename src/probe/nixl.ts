@@ -1,6 +1,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { type LibraryTried, loadNixl, type NixlApiOptions, ucxHooksMeaning } from "../transfer/nixl/api.js";
+import { type LibraryTried, loadNixl, type NixlApiOptions } from "../transfer/nixl/api.js";
+import { type UcxSettingState, ucxSettingMeaning, ucxSettings } from "../transfer/nixl/ucx-settings.js";
 import { type Finding, found, missing } from "./finding.js";
 
 const name = "nixl";
@@ -12,11 +13,13 @@ export async function nixlFinding(options: NixlApiOptions, environment: NodeJS.P
     const { path, version, native } = await loadNixl(options);
     const plugins = pluginsBeside(path, environment);
     const shown = plugins.length === 0 ? "no plugins beside it" : `plugins ${plugins.join(", ")}`;
-    return found(name, `${path}, version ${version ?? "unknown"}; ${shown}; memory hooks of UCX: ${ucxHooksMeaning[native.ucxHooks]}`, {
+    const states = ucxSettings.map((setting, index) => ({ setting, state: native.ucxSettings[index] as UcxSettingState }));
+    const settings = states.map(({ setting, state }) => ucxSettingMeaning(setting, state)).join("; ");
+    return found(name, `${path}, version ${version ?? "unknown"}; ${shown}; ${settings}`, {
       path,
       version: version ?? null,
       plugins: plugins.join(" "),
-      ucxHooks: native.ucxHooks,
+      ...Object.fromEntries(states.map(({ setting, state }) => [setting.variable, state])),
     });
   } catch (thrown) {
     const tried = (thrown as { tried?: readonly LibraryTried[] }).tried;

@@ -56,7 +56,7 @@ it("tells all places when there is no NIXL anywhere", async () => {
 });
 
 it("says what a library that is not NIXL lacks, and what is its stub", async () => {
-  await expect(addon().loadNixl("libc.so.6")).rejects.toThrow(/ERR_NIXL_SYMBOLS.*nixl_capi_create_xfer_req/);
+  await expect(addon().loadNixl("libc.so.6", [])).rejects.toThrow(/ERR_NIXL_SYMBOLS.*nixl_capi_create_xfer_req/);
   const empty = compile("io-faults.c", ["-shared", "-fPIC", "-ldl"]);
   await expect(loadNixl({ library: empty })).rejects.toThrow(/lacks \d+ of the functions needed: nixl_capi_create_configured_agent/);
 });

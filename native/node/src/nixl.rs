@@ -1,12 +1,13 @@
 //! Binding of `mx_core::nixl`.
 
 use std::cell::RefCell;
+use std::ffi::CString;
 use std::path::Path;
 use std::sync::Arc;
 
 use mx_core::error::{Error, Result as CoreResult};
 use mx_core::io::sys::Identity;
-use mx_core::nixl::ucx_hooks::{self, UcxHooks};
+use mx_core::nixl::ucx_settings::{self, UcxSetting, UcxSettingState};
 use mx_core::nixl::{
     AgentSpec, AgentThread, Answer, Descriptor, HeldFile, Keep, Kind, NixlApi, PluginSpec, RegistrationSpec, Side, TransferSpec,
     why_not_loadable,
@@ -23,13 +24,28 @@ use crate::failure::{failure_json, thrown};
 #[napi]
 pub struct NativeNixl {
     api: Arc<NixlApi>,
-    ucx_hooks: UcxHooks,
+    ucx_settings: Vec<UcxSettingState>,
 }
 
 #[napi]
-pub fn load_nixl<'env>(env: &'env Env, path: String) -> Result<Object<'env>> {
-    let ucx_hooks = ucx_hooks::switch_off();
-    in_background(env, &FILES, move || Ok(NativeNixl { api: Arc::new(NixlApi::load(&path)?), ucx_hooks }))
+pub fn load_nixl<'env>(env: &'env Env, path: String, settings: Vec<NixlUcxSetting>) -> Result<Object<'env>> {
+    let settings = settings.into_iter().map(NixlUcxSetting::into_core).collect::<Result<Vec<_>>>()?;
+    let ucx_settings = ucx_settings::apply(&settings);
+    in_background(env, &FILES, move || Ok(NativeNixl { api: Arc::new(NixlApi::load(&path)?), ucx_settings }))
+}
+
+#[napi(object, object_to_js = false)]
+pub struct NixlUcxSetting {
+    pub variable: String,
+    pub value: String,
+    pub others: Vec<String>,
+}
+
+impl NixlUcxSetting {
+    fn into_core(self) -> Result<UcxSetting> {
+        let others = self.others.into_iter().map(CString::new).collect::<std::result::Result<_, _>>()?;
+        Ok(UcxSetting { variable: CString::new(self.variable)?, value: CString::new(self.value)?, others })
+    }
 }
 
 /// Empty when the library can be loaded.
@@ -84,8 +100,8 @@ impl NativeNixl {
     }
 
     #[napi(getter)]
-    pub fn ucx_hooks(&self) -> &'static str {
-        self.ucx_hooks.name()
+    pub fn ucx_settings(&self) -> Vec<&'static str> {
+        self.ucx_settings.iter().map(|state| state.name()).collect()
     }
 
     #[napi]

@@ -5,6 +5,7 @@ import type { NativeNixl } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { type LibraryPlace, libraryVersion, pythonPlaces, usualPlaces } from "./library-paths.js";
+import { nativeUcxSettings, publishUcxSettings } from "./ucx-settings.js";
 
 /** A place that was tried in vain. */
 export interface LibraryTried extends LibraryPlace {
@@ -27,14 +28,6 @@ export interface NixlApiOptions {
   /** Path of `libnixl_capi.so`. Default: MX_NIXL_LIBRARY, else the loader's path, NVIDIA's usual places, python3's site-packages. */
   readonly library?: string;
 }
-
-/** What the state of UCX's hooks means for this process. */
-export const ucxHooksMeaning = Object.freeze({
-  "switched-off": "UCX_MEM_MMAP_HOOK_MODE=none was set for this process and its children, so that loading UCX cannot damage the heap",
-  "user-set": "UCX_MEM_MMAP_HOOK_MODE or UCX_MEM_EVENTS was set before, and is left as it is",
-  "loaded-before":
-    "UCX was loaded before this package could switch its memory hooks off; set UCX_MEM_MMAP_HOOK_MODE=none where the process is started",
-});
 
 const loaded = new Map<string, Promise<NixlApi>>();
 
@@ -63,7 +56,7 @@ async function find(library: string | undefined, from: string): Promise<NixlApi>
       : await firstOf([{ path: library, from }], tried);
   if (api !== undefined) {
     publish({ event: "nixl.loaded", path: api.path, version: api.version ?? null });
-    publish({ event: "nixl.ucx-hooks", state: api.native.ucxHooks, meaning: ucxHooksMeaning[api.native.ucxHooks] });
+    publishUcxSettings(api.native.ucxSettings);
     return api;
   }
   const lines = tried.map(({ path, from: source, why }) => `\n  ${path} (${source}): ${why}`).join("");
@@ -78,7 +71,7 @@ async function firstOf(places: readonly LibraryPlace[] | string, tried: LibraryT
   }
   for (const place of places) {
     try {
-      const native = await awaitNative(() => addon().loadNixl(place.path));
+      const native = await awaitNative(() => addon().loadNixl(place.path, nativeUcxSettings));
       return Object.freeze({ path: native.path, version: libraryVersion(native.path), tried: Object.freeze([...tried]), native });
     } catch (thrown) {
       tried.push({ ...place, why: thrown instanceof Error ? thrown.message : String(thrown) });

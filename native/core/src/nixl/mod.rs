@@ -9,7 +9,7 @@ mod file;
 mod list;
 mod status;
 mod thread;
-pub mod ucx_hooks;
+pub mod ucx_settings;
 mod wait;
 
 #[cfg(all(test, not(loom)))]
