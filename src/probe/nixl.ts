@@ -14,7 +14,11 @@ export async function nixlFinding(options: NixlApiOptions, environment: NodeJS.P
     const plugins = pluginsBeside(path, environment);
     const shown = plugins.length === 0 ? "no plugins beside it" : `plugins ${plugins.join(", ")}`;
     const states = ucxSettings.map((setting, index) => ({ setting, state: native.ucxSettings[index] as UcxSettingState }));
-    const settings = states.map(({ setting, state }) => ucxSettingMeaning(setting, state)).join("; ");
+    const setHere = states.filter(({ state }) => state === "set").map(({ setting: { variable, value } }) => `${variable}=${value}`);
+    const settings = [
+      ...(setHere.length === 0 ? [] : [`set so that UCX does no harm: ${setHere.join(", ")}`]),
+      ...states.filter(({ state }) => state !== "set").map(({ setting, state }) => ucxSettingMeaning(setting, state)),
+    ].join("; ");
     return found(name, `${path}, version ${version ?? "unknown"}; ${shown}; ${settings}`, {
       path,
       version: version ?? null,
