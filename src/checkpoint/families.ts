@@ -71,22 +71,29 @@ function family(name: string, members: readonly { readonly match: RegExpExecArra
 }
 
 /**
- * The choices that stand for the folder when nobody picks: one is the answer, several are ambiguous. The standard index first, then the standard
- * file, then another index, then whatever else there is.
+ * The choices that stand for the folder when nobody picks, in tiers: of the first tier that has any left, one is the answer and several are
+ * ambiguous. The standard index first, then the standard file, then other indexes, then whatever else there is. Indexes that have nothing to do
+ * with the weights here are taken out by whoever reads them.
  */
-export function defaultChoices(choices: readonly WeightChoice[]): readonly WeightChoice[] {
+export function defaultTiers(choices: readonly WeightChoice[]): readonly (readonly WeightChoice[])[] {
   const named = (name: string) => choices.filter((choice) => choice.name === name);
-  const indexes = choices.filter((choice) => choice.kind === "index");
-  return [named("model.safetensors.index.json"), named("model.safetensors"), indexes].find((found) => found.length > 0) ?? choices;
+  const [index, file] = [named("model.safetensors.index.json"), named("model.safetensors")];
+  if (index.length > 0 || file.length > 0) return [index, file];
+  return byKind(choices);
 }
 
-/** The choices that `weights` picks: a file or index by its name, a numbered family as {@link WeightChoice.name}, or a stem, of which an index goes first. */
-export function pickedChoices(choices: readonly WeightChoice[], weights: string): readonly WeightChoice[] {
+/**
+ * The choices that `weights` picks, in tiers as above: a file or index by its name, a numbered family as {@link WeightChoice.name}, or a stem, of
+ * which an index goes first.
+ */
+export function pickedTiers(choices: readonly WeightChoice[], weights: string): readonly (readonly WeightChoice[])[] {
   const exact = choices.filter((choice) => choice.name === weights);
-  if (exact.length > 0) return exact;
+  if (exact.length > 0) return [exact];
   const member = choices.find((choice) => choice.files.includes(weights));
-  if (member !== undefined) return [{ name: weights, stem: member.stem, kind: "file", files: [weights], total: 1, missing: [] }];
-  const stem = choices.filter((choice) => choice.stem === weights);
-  const index = stem.filter((choice) => choice.kind === "index");
-  return index.length > 0 ? index : stem;
+  if (member !== undefined) return [[{ name: weights, stem: member.stem, kind: "file", files: [weights], total: 1, missing: [] }]];
+  return byKind(choices.filter((choice) => choice.stem === weights));
+}
+
+function byKind(choices: readonly WeightChoice[]) {
+  return [choices.filter(({ kind }) => kind === "index"), choices.filter(({ kind }) => kind !== "index")];
 }

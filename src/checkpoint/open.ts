@@ -27,8 +27,8 @@ const maxThreads = 16;
  * all of it is known to be right; no tensor's bytes are read.
  *
  * `path` is a safetensors file, an index (`*.json`), or a folder. In a folder `model.safetensors.index.json` counts first, then
- * `model.safetensors`, then another index if it is the only one and names all weights there, then the `*.safetensors` if they are one file or one
- * complete numbered family. Hidden files and sub-folders do not count.
+ * `model.safetensors`, then another index if it is the only one that names weights there and it names them all, then the `*.safetensors` if they
+ * are one file or one complete numbered family. Hidden files and sub-folders do not count, nor do indexes that have nothing to do with the weights.
  * @throws the errors ERR_CHECKPOINT_*; ERR_OPTION_*; ERR_ABORTED
  */
 export async function openCheckpoint(path: string | URL, options: OpenCheckpointOptions = {}): Promise<Checkpoint> {
@@ -41,7 +41,7 @@ async function open(path: string | URL, weights: string | undefined, signal: Abo
   const found = await resolveCheckpoint(path, weights);
   requireNotAborted(signal);
   const { indexFile, folder } = found;
-  const index = indexFile === undefined ? null : await awaitNative(() => addon().readIndex(indexFile));
+  const index = indexFile === undefined ? null : (found.index ?? (await awaitNative(() => addon().readIndex(indexFile))));
   requireNotAborted(signal);
   const { files, names, shardOfFile } =
     index === null || indexFile === undefined

@@ -3,7 +3,10 @@ import { readdir, readlink } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { errorOf } from "../errors.js";
-import { defaultChoices, pickedChoices, type WeightChoice, weightChoices } from "./families.js";
+import type { NativeIndex } from "../native/addon.js";
+import { defaultTiers, pickedTiers, type WeightChoice, weightChoices } from "./families.js";
+import { chosenWeights } from "./folder-indexes.js";
+import { isForeignWeights } from "./foreign-weights.js";
 import { fsError } from "./fs-errors.js";
 
 /** What a path stands for: shard files, or an index that names them. */
@@ -13,6 +16,8 @@ export interface Resolved {
   /** Folder that the shards' names are relative to. */
   readonly folder: string;
   readonly indexFile: string | undefined;
+  /** What `indexFile` holds, where it was read already. */
+  readonly index?: NativeIndex | undefined;
   /** Names of the shards; empty when an index names them. */
   readonly shards: readonly string[];
   /** Weight files that the index was preferred to without being asked for by name: it must name them all, else the choice is ambiguous. */
@@ -76,7 +81,7 @@ async function missingHint(path: string, given: string | URL): Promise<string> {
   return looksLikeRepository ? "; a name of the Hugging Face Hub must be downloaded first" : "";
 }
 
-function resolveFolder(path: string, entries: readonly Dirent[], weights: string | undefined): Resolved {
+async function resolveFolder(path: string, entries: readonly Dirent[], weights: string | undefined): Promise<Resolved> {
   if (weights !== undefined && (typeof weights !== "string" || weights === "" || weights.includes("/"))) {
     throw errorOf("ERR_OPTION_INVALID", `weights ${JSON.stringify(weights)}: a file name or stem within the folder is wanted`, {
       facts: { option: "weights" },
@@ -84,15 +89,17 @@ function resolveFolder(path: string, entries: readonly Dirent[], weights: string
   }
   const { names, folders } = listed(entries);
   const choices = weightChoices(names);
-  const candidates = weights === undefined ? defaultChoices(choices) : pickedChoices(choices, weights);
+  const tiers = weights === undefined ? defaultTiers(choices) : pickedTiers(choices, weights);
+  const { candidates, indexes } = await chosenWeights(path, tiers, weights);
   const [choice, other] = candidates;
   if (choice === undefined) throw weights === undefined ? nothingThere(path, names, folders) : nothingPicked(path, weights, choices);
   if (other !== undefined) throw ambiguous(path, choiceNames(candidates));
   if (choice.kind === "index") {
     const indexFile = join(path, choice.name);
     const preferred = weights === undefined && choice.name !== "model.safetensors.index.json";
-    const others = choices.filter((rival) => preferred && rival.stem !== choice.stem);
-    return { path, kind: "folder", folder: path, indexFile, shards: [], rivals: others.flatMap((rival) => rival.files) };
+    const others = choices.filter((rival) => preferred && rival.kind !== "index" && rival.stem !== choice.stem);
+    const index = indexes.get(choice.name);
+    return { path, kind: "folder", folder: path, indexFile, index, shards: [], rivals: others.flatMap((rival) => rival.files) };
   }
   if (choice.missing.length > 0) throw incomplete(path, choice);
   if (choice.files.length !== choice.total) throw ambiguous(path, choice.files);
@@ -107,8 +114,8 @@ function listed(entries: readonly Dirent[]): { readonly names: string[]; readonl
 }
 
 function nothingThere(path: string, names: readonly string[], folders: readonly string[]) {
-  const other = names.filter((name) => /\.(bin|pt|pth|ckpt|gguf|h5|msgpack|onnx|npz)$/.test(name));
-  const found = other.length > 0 ? `; weights of other formats are there: ${list(other)}` : "";
+  const other = names.filter((name) => isForeignWeights(name) || name.endsWith(".index.json"));
+  const found = other.length > 0 ? `; files of other formats are there: ${list(other)}` : "";
   const below = folders.length > 0 ? `; folders below are not searched: ${list(folders)}` : "";
   return errorOf(
     "ERR_CHECKPOINT_NOT_FOUND",

@@ -1,9 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { defaultChoices, pickedChoices, weightChoices } from "../../src/checkpoint/families.js";
+import { defaultTiers, pickedTiers, type WeightChoice, weightChoices } from "../../src/checkpoint/families.js";
 
 const shards = (stem: string, total: number, variant = "") =>
   Array.from({ length: total }, (_, i) => `${stem}-0000${i + 1}-of-0000${total}${variant}.safetensors`);
 const names = (choices: readonly { name: string }[]) => choices.map((choice) => choice.name);
+const first = (tiers: readonly (readonly WeightChoice[])[]) => tiers.find((tier) => tier.length > 0) ?? [];
 
 describe("weightChoices", () => {
   it("sorts names into indexes, files and numbered families", () => {
@@ -59,7 +60,7 @@ describe("weightChoices", () => {
   });
 });
 
-describe("defaultChoices", () => {
+describe("defaultTiers", () => {
   it.each([
     [
       "the standard index",
@@ -76,11 +77,11 @@ describe("defaultChoices", () => {
     ["two sizes of a family", [...shards("a", 1), ...shards("a", 2)], ["a-*-of-00001.safetensors", "a-*-of-00002.safetensors"]],
     ["a variant beside", ["u.safetensors", "u.fp16.safetensors"], ["u.fp16.safetensors", "u.safetensors"]],
   ])("%s", (_, folder, expected) => {
-    expect(names(defaultChoices(weightChoices(folder)))).toEqual(expected);
+    expect(names(first(defaultTiers(weightChoices(folder))))).toEqual(expected);
   });
 });
 
-describe("pickedChoices", () => {
+describe("pickedTiers", () => {
   const folder = weightChoices([
     ...shards("model", 2),
     "model.safetensors.index.json",
@@ -97,11 +98,11 @@ describe("pickedChoices", () => {
     ["consolidated", ["consolidated-*-of-00001.safetensors", "consolidated-*-of-00002.safetensors"]],
     ["nothing", []],
   ])("%s", (weights, expected) => {
-    expect(names(pickedChoices(folder, weights))).toEqual(expected);
+    expect(names(first(pickedTiers(folder, weights)))).toEqual(expected);
   });
 
   it("picks one file of a family alone", () => {
-    const [choice] = pickedChoices(folder, "model-00002-of-00002.safetensors");
+    const [choice] = first(pickedTiers(folder, "model-00002-of-00002.safetensors"));
     expect(choice).toMatchObject({ kind: "file", files: ["model-00002-of-00002.safetensors"], missing: [] });
   });
 });

@@ -334,7 +334,7 @@ describe("a folder", () => {
     const error = await refused(openCheckpoint(folderOf({ "pytorch_model.bin": "PK", "pytorch_model.bin.index.json": "{}", "sub/x": "" })));
     expect(error.code).toBe("ERR_CHECKPOINT_NOT_FOUND");
     expect(error.message).toMatch(
-      /looked for model\.safetensors\.index\.json.*other formats are there: pytorch_model\.bin; folders below are not searched: sub$/,
+      /looked for model\.safetensors\.index\.json.*other formats are there: pytorch_model\.bin, pytorch_model\.bin\.index\.json; folders below are not searched: sub$/,
     );
     expect(await refused(openCheckpoint(temporaryFolder()))).toMatchObject({ code: "ERR_CHECKPOINT_NOT_FOUND" });
     const named = folderOf({ "model.safetensors/x": "" });
