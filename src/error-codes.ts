@@ -352,8 +352,9 @@ export const errorCodes = {
   },
   ERR_TRANSFER_STUCK: {
     exit: 75,
-    cause: "Reads were still in flight `closeTimeoutMs` after an abort; their memory cannot be given back yet.",
-    remedy: "Look at the storage; the process can exit all the same.",
+    cause:
+      "Reads were still in flight `closeTimeoutMs` after an abort, or a digest, copy or borrow after `close()`; their memory cannot be given back yet.",
+    remedy: "Look at the storage; end what was borrowed, and close again. The process can exit all the same.",
   },
   ERR_TRANSFER_IO_URING_REFUSED: {
     exit: 69,
@@ -387,6 +388,11 @@ export const errorCodes = {
     exit: 75,
     cause: "A transfer was stopped because the model or stream it fills was closed.",
     remedy: "None needed: it follows from a close.",
+  },
+  ERR_TENSOR_UNKNOWN: {
+    exit: 64,
+    cause: "`requireTensor()` was asked for a name that the checkpoint, or what was loaded of it, does not have.",
+    remedy: "The message and `near` say which names are close; see all with `mx inspect PATH --tensors`.",
   },
   ERR_TENSOR_VIEW_TOO_LARGE: {
     exit: 64,

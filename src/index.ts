@@ -27,6 +27,7 @@ export {
   VerifyError,
 } from "./errors.js";
 export type { ModelExpressEvent } from "./events.js";
+export type { Borrow } from "./loader/borrow.js";
 export { loadCheckpoint } from "./loader/load-checkpoint.js";
 export type { LoadedModel } from "./loader/loaded-model.js";
 export type { LoadOptions } from "./loader/options.js";

@@ -1,5 +1,6 @@
 import { errorOf } from "../errors.js";
 import { publish } from "../events.js";
+import { custom, shownAs } from "../inspection.js";
 import type { NativeArena } from "../native/addon.js";
 import { awaitNative, callNative } from "../native/failure.js";
 import { isPowerOfTwo } from "../units.js";
@@ -208,6 +209,17 @@ export class VmmArena {
   detachViews(allocation: bigint): void {
     this.#views.get(allocation)?.detachAll();
     this.#views.delete(allocation);
+  }
+
+  /** What identifies the arena, and how full it is. */
+  toJSON() {
+    const { totalBytes, granularity, device, memory, usedBytes, mappedBytes, liveAllocationCount, closed } = this;
+    return { base: addressText(this.base), totalBytes, granularity, device, memory, usedBytes, mappedBytes, liveAllocationCount, closed };
+  }
+
+  /** @internal A short form for `util.inspect`. */
+  [custom](depth: number, options: object): string {
+    return shownAs("VmmArena", this.toJSON(), depth, options);
   }
 
   #stat(at: number): number {

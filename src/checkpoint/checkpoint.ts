@@ -1,7 +1,10 @@
+import { custom, shownAs } from "../inspection.js";
 import type { NativeHeaders, ShardColumns, TensorColumns } from "../native/addon.js";
+import { formatBytes } from "../units.js";
 import { type Dtype, dtypes } from "./dtype.js";
 import { LazyMap } from "./lazy-map.js";
 import { TensorNames } from "./names.js";
+import { unknownTensor } from "./unknown-tensor.js";
 
 /** One safetensors file of a checkpoint. */
 export interface Shard {
@@ -105,6 +108,27 @@ export class Checkpoint {
   get metadata(): ReadonlyMap<string, string> {
     this.#metadata ??= new Map(this.shards.toReversed().flatMap((shard) => [...shard.metadata]));
     return this.#metadata;
+  }
+
+  /** What the header says of the tensor of that name. @throws ERR_TENSOR_UNKNOWN with the nearest names */
+  requireTensor(name: string): TensorInfo {
+    const tensor = this.tensors.get(name);
+    if (tensor === undefined) throw unknownTensor(name, this.tensors, this.path);
+    return tensor;
+  }
+
+  /** Files, sums and metadata, without the tensors. */
+  toJSON() {
+    const { path, kind, indexFile, tensorCount, parameterCount, byteLength, metadata } = this;
+    const shards = this.shards.map((shard) => ({ name: shard.name, byteLength: shard.byteLength, tensorCount: shard.tensorCount }));
+    return { path, kind, indexFile, tensorCount, parameterCount, byteLength, metadata: Object.fromEntries(metadata), shards };
+  }
+
+  /** @internal A short form for `util.inspect`. */
+  [custom](depth: number, options: object): string {
+    const { path, kind, tensorCount, parameterCount, byteLength, shards } = this;
+    const facts = { path, kind, shards: shards.length, tensors: tensorCount, parameters: parameterCount, bytes: formatBytes(byteLength) };
+    return shownAs("Checkpoint", facts, depth, options);
   }
 
   /** @internal */

@@ -1,16 +1,20 @@
 import type { VmmArena } from "../arena/arena.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { LazyMap } from "../checkpoint/lazy-map.js";
+import { unknownTensor } from "../checkpoint/unknown-tensor.js";
 import { errorOf } from "../errors.js";
+import { custom, shownAs } from "../inspection.js";
 import { awaitNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
 import { addressColumn } from "../transfer/addresses.js";
-import { within } from "../transfer/waiting.js";
+import { formatBytes } from "../units.js";
+import { Borrow } from "./borrow.js";
 import { digestBytes, digestDevice } from "./digest-device.js";
 import type { LoadMemory } from "./load-memory.js";
 import type { LoadReport } from "./report.js";
 import { Tensor, type TensorMemory } from "./tensor.js";
+import { Uses } from "./uses.js";
 
 export interface LoadedModelParts {
   readonly checkpoint: Checkpoint;
@@ -36,8 +40,8 @@ export class LoadedModel implements AsyncDisposable {
   /** Arena that holds the tensors. */
   readonly arena: VmmArena;
   readonly #parts: LoadedModelParts;
-  /** Digests and copies in flight. */
-  readonly #inUse = new Set<Promise<unknown>>();
+  /** Digests, copies and borrows. */
+  readonly #uses = new Uses();
   #closed = false;
   #closing: Promise<void> | undefined;
 
@@ -55,7 +59,7 @@ export class LoadedModel implements AsyncDisposable {
     const memory: TensorMemory = {
       arena,
       device: plan.device,
-      whileInUse: (copy) => this.#whileInUse(copy),
+      whileInUse: (work) => this.#uses.during(work),
       assertLive: (tensor) => {
         if (this.#closed || arena.closed) {
           throw errorOf("ERR_TENSOR_RELEASED", `the bytes of tensor ${JSON.stringify(tensor)} went with its model, which is closed`, {
@@ -71,6 +75,47 @@ export class LoadedModel implements AsyncDisposable {
 
   get closed(): boolean {
     return this.#closed;
+  }
+
+  /** The tensor of that name. @throws ERR_TENSOR_UNKNOWN with the nearest names */
+  requireTensor(name: string): Tensor {
+    const tensor = this.tensors.get(name);
+    if (tensor !== undefined) return tensor;
+    const { path, tensors } = this.checkpoint;
+    throw unknownTensor(
+      name,
+      this.tensors,
+      tensors.has(name) ? `what was loaded of ${path}: \`include\` or \`exclude\` left it out` : path,
+    );
+  }
+
+  /**
+   * Keeps the memory where it is, and views of it whole, until the borrow is released: `close()` waits for that. Take the views before.
+   * `using borrow = model.borrow()`; for one tensor `tensor.use()` does it.
+   * @throws ERR_TENSOR_RELEASED once `close()` was called
+   */
+  borrow(): Borrow {
+    if (this.#closed || this.arena.closed) throw errorOf("ERR_TENSOR_RELEASED", "the model is closed: there is nothing to borrow");
+    const { totals } = this.plan;
+    const pin = totals.allocationBytes === 0 ? undefined : this.arena.native.pin(this.#parts.memory.base, totals.allocationBytes);
+    return new Borrow(this, this.#uses, pin);
+  }
+
+  /** What identifies the model, and its report, without its tensors. */
+  toJSON() {
+    const { closed, checkpoint, plan, report, metadata, tensors } = this;
+    const { path } = checkpoint;
+    const address = `0x${this.#parts.memory.base.toString(16)}`;
+    const { bytes: byteLength, allocationBytes } = plan.totals;
+    const { device } = plan;
+    const tensorCount = tensors.size;
+    return { path, device, closed, tensorCount, byteLength, address, allocationBytes, metadata: Object.fromEntries(metadata), report };
+  }
+
+  /** @internal A short form for `util.inspect`. */
+  [custom](depth: number, options: object): string {
+    const { path, device, closed, tensorCount, byteLength, address } = this.toJSON();
+    return shownAs("LoadedModel", { path, device, tensors: tensorCount, bytes: formatBytes(byteLength), address, closed }, depth, options);
   }
 
   /**
@@ -90,14 +135,15 @@ export class LoadedModel implements AsyncDisposable {
       onHost
         ? awaitNative(() => addon().digestMemory(arena.native, addresses, lengths, threads))
         : digestDevice(arena.native, addresses, lengths);
-    const digests = Buffer.from(await this.#whileInUse(hash()));
+    const digests = Buffer.from(await this.#uses.during(hash()));
     const hexAt = (at: number) => digests.toString("hex", at * digestBytes, (at + 1) * digestBytes);
     return selectedRows(checkpoint, rows, hexAt);
   }
 
   /**
-   * Detaches all views and gives the memory back. Waits up to `closeTimeoutMs` for digests and copies in flight. A second call does nothing.
-   * @throws ERR_TRANSFER_STUCK; ERR_ARENA_BUSY while its memory is registered: close the registration, then try again
+   * Detaches all views and gives the memory back. Waits up to `closeTimeoutMs` for digests, copies and borrows; new ones are refused. A second
+   * call does nothing.
+   * @throws ERR_TRANSFER_STUCK, and then nothing is given back: try again once they have ended; ERR_ARENA_BUSY while its memory is registered: close the registration, then try again
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -108,19 +154,12 @@ export class LoadedModel implements AsyncDisposable {
     return this.close();
   }
 
-  #whileInUse<T>(work: Promise<T>): Promise<T> {
-    this.#inUse.add(work);
-    const forget = () => this.#inUse.delete(work);
-    work.then(forget, forget);
-    return work;
-  }
-
   async #close(): Promise<void> {
     this.#closed = true;
     const { memory, closeTimeoutMs } = this.#parts;
-    if (this.#inUse.size > 0 && !(await within(Promise.allSettled(this.#inUse), closeTimeoutMs))) {
+    if (!(await this.#uses.ended(closeTimeoutMs))) {
       this.#closing = undefined;
-      throw errorOf("ERR_TRANSFER_STUCK", `a digest or a copy was still running ${closeTimeoutMs} ms after close()`);
+      throw errorOf("ERR_TRANSFER_STUCK", `a digest, copy or borrow had not ended ${closeTimeoutMs} ms after close()`);
     }
     try {
       await memory.release();

@@ -1,8 +1,10 @@
 import type { DeviceName } from "../arena/device-name.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import type { DriverName } from "../envs.js";
+import { firstOf, withShortForm } from "../inspection.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
 import type { BatchSummary, NixlBatchSummary, ReadPath } from "../transfer/driver.js";
+import { formatBytes, formatDuration, formatRate } from "../units.js";
 
 /** What a load really did. Plain data; `mx load --json` prints it. */
 export interface LoadReport {
@@ -70,7 +72,7 @@ export function makeReport(parts: ReportParts): LoadReport {
   const shards = plan.shards.map((shard) => shardReport(shard, parts.driver, plan.device, summary));
   const sum = (values: readonly (number | null)[]): number | null =>
     values.reduce<number | null>((total, value) => (total === null || value === null ? null : total + value), 0);
-  return Object.freeze({
+  const report: LoadReport = {
     path: parts.checkpoint.path,
     device: plan.device,
     driver: Object.freeze({ asked: parts.driver, used: Object.freeze([...new Set(shards.flatMap((shard) => shard.used))]) }),
@@ -88,7 +90,23 @@ export function makeReport(parts: ReportParts): LoadReport {
     hugePageBytes: hugePageBytes < 0 ? null : hugePageBytes,
     nixl: summary.nixl === undefined ? null : Object.freeze(summary.nixl),
     times: Object.freeze(times),
-  });
+  };
+  return Object.freeze(withShortForm(report, "LoadReport", shortForm));
+}
+
+function shortForm({ path, device, driver, shards, tensors, bytes, bytesFromCache, bytesPerSecond, threads, times }: LoadReport): object {
+  return {
+    path,
+    device,
+    driver: `${driver.asked}: ${driver.used.join(" and ") || "nothing to read"}`,
+    tensors,
+    bytes: formatBytes(bytes),
+    fromCache: bytesFromCache === null ? null : formatBytes(bytesFromCache),
+    speed: bytesPerSecond === null ? null : formatRate(bytesPerSecond),
+    time: formatDuration(times.totalMs),
+    threads,
+    shards: firstOf(shards, ({ name, reason }) => `${name}: ${reason}`),
+  };
 }
 
 function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, device: DeviceName, summary: BatchSummary): ShardReport {

@@ -15,12 +15,13 @@ import { openBefore } from "./open-before.js";
 import { type LoadOptions, type LoadSettings, resolveLoadOptions } from "./options.js";
 import { planInTurns, withMemory } from "./plan-in-turns.js";
 import { Tensor, type TensorMemory } from "./tensor.js";
+import { Uses } from "./uses.js";
 import { cutWindows, type StreamWindow } from "./windows.js";
 
 /** Options of {@link streamCheckpoint}. */
 export interface StreamOptions extends LoadOptions {
   /**
-   * Most bytes of tensors in memory at one time. With it a tensor's bytes live until the next step of the iteration, then they are detached; copies that were begun end first.
+   * Most bytes of tensors in memory at one time. With it a tensor's bytes live until the next step of the iteration, then they are detached; copies and borrows that were begun end first.
    * Without it the whole selection stays in memory as long as a tensor or a view of it can be reached, in a caller's arena until that is closed.
    */
   readonly maxBytes?: number | undefined;
@@ -119,8 +120,8 @@ class Stream {
   readonly #memory: LoadMemory;
   readonly #deadline: number | undefined;
   readonly #inFlight: WindowInFlight[] = [];
-  /** Copies of tensors to the host that are in flight. */
-  readonly #copies = new Set<Promise<unknown>>();
+  /** Copies of tensors to the host that are in flight, and borrows. */
+  readonly #uses = new Uses();
   #doneBytes = 0;
   #toldAt = Number.NEGATIVE_INFINITY;
   #handedOut = false;
@@ -146,7 +147,7 @@ class Stream {
     const memory: TensorMemory = {
       arena: this.#memory.arena,
       device: this.#settings.device,
-      whileInUse: (copy) => this.#whileInUse(copy),
+      whileInUse: (work) => this.#uses.during(work),
       assertLive: () => {},
     };
     for (const [position, window] of this.#layout.windows.entries()) {
@@ -161,14 +162,16 @@ class Stream {
         const tensor = new Tensor(this.#checkpoint.tensorAt(rows[at] ?? 0), address, memory);
         requireNotAborted(this.#settings.signal);
         this.#handedOut = true;
+        let left = true;
         try {
           yield tensor;
+          left = false;
         } finally {
-          if (this.#layout.bounded) tensor.release();
+          if (this.#layout.bounded) await this.#takeBack(tensor, left);
         }
       }
       // Copies out of a slot end before it is filled anew.
-      if (this.#layout.bounded) await Promise.allSettled(this.#copies);
+      if (this.#layout.bounded) await this.#uses.ended();
       this.#inFlight.shift();
       this.#doneBytes += window.bytes;
     }
@@ -195,16 +198,18 @@ class Stream {
     throw errorOf("ERR_TRANSFER_STUCK", `reads were still in flight ${closeTimeoutMs} ms after the stream was left`);
   }
 
-  #whileInUse<T>(copy: Promise<T>): Promise<T> {
-    this.#copies.add(copy);
-    const forget = () => this.#copies.delete(copy);
-    copy.then(forget, forget);
-    return copy;
+  /** Detaches a tensor's views once its borrows have ended. A loop that was left waits for them no longer than closing may last. */
+  async #takeBack(tensor: Tensor, left: boolean): Promise<void> {
+    const { closeTimeoutMs } = this.#settings;
+    if (!(await tensor.returned(left ? closeTimeoutMs : undefined))) {
+      throw errorOf("ERR_TRANSFER_STUCK", `a borrow had not ended ${closeTimeoutMs} ms after the stream was left`);
+    }
+    tensor.release();
   }
 
   /** Gives the memory back where no tensor outlives the stream. */
   async #release(): Promise<void> {
-    await Promise.allSettled(this.#copies);
+    await this.#uses.ended();
     if (this.#layout.bounded || !this.#handedOut) await this.#memory.release();
   }
 

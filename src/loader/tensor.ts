@@ -5,7 +5,10 @@ import { ViewSet } from "../arena/views.js";
 import type { TensorInfo } from "../checkpoint/checkpoint.js";
 import { type Dtype, dtypes } from "../checkpoint/dtype.js";
 import { errorOf } from "../errors.js";
+import { custom } from "../inspection.js";
 import { awaitNative } from "../native/failure.js";
+import { formatBytes, optionInvalid } from "../units.js";
+import { Uses } from "./uses.js";
 
 /** A TypedArray over a tensor's elements; BF16 and 8-bit floats, which JavaScript has no array for, come as the integers of their bits. */
 export type TensorArray =
@@ -24,8 +27,8 @@ export type TensorArray =
 export interface TensorMemory {
   readonly arena: VmmArena;
   readonly device: DeviceName;
-  /** Keeps the bytes where they are until the copy has ended. */
-  whileInUse<T>(copy: Promise<T>): Promise<T>;
+  /** Keeps the bytes where they are until the copy or the borrow has ended. */
+  whileInUse<T>(work: Promise<T>): Promise<T>;
   /** Throws once the bytes are gone. */
   assertLive(tensor: string): void;
 }
@@ -36,6 +39,7 @@ export class Tensor {
   readonly #memory: TensorMemory;
   #buffer: ArrayBuffer | undefined;
   #views: ViewSet | undefined;
+  #borrows: Uses | undefined;
   #released = false;
   /** Address of the first byte; stays readable when the bytes are gone. */
   readonly address: bigint;
@@ -98,6 +102,27 @@ export class Tensor {
     if (this.device === "host" || wanted === 0) return this.#bytes(offset, wanted).slice();
     const { arena } = this.#memory;
     return this.#memory.whileInUse(awaitNative(() => arena.native.copyToHost(this.address + BigInt(offset), wanted)));
+  }
+
+  /**
+   * Calls `work` with the tensor's bytes and keeps them in place, and their view whole, until what it returns has settled: `close()` and the next
+   * step of a bounded stream wait for that. So a response or a file can be written out of the memory itself:
+   * `await tensor.use((bytes) => writeFile(path, bytes))`. Gives what `work` gives. For more than one view, or parts, see `model.borrow()`.
+   * @throws what `work` throws; the errors of {@link bytes}, ERR_TENSOR_RELEASED also once `close()` was called; ERR_OPTION_INVALID
+   */
+  async use<T>(work: (bytes: Uint8Array<ArrayBuffer>) => T | PromiseLike<T>): Promise<T> {
+    if (typeof work !== "function") throw optionInvalid("use(work)", "a function", work);
+    const bytes = this.bytes();
+    const pin = bytes.length === 0 ? undefined : this.#memory.arena.native.pin(this.address, bytes.length);
+    const borrowed = async () => {
+      try {
+        return await work(bytes);
+      } finally {
+        pin?.release();
+      }
+    };
+    this.#borrows ??= new Uses();
+    return this.#memory.whileInUse(this.#borrows.during(borrowed()));
   }
 
   #requireRange(method: string, offset: number, length: number): void {
@@ -187,6 +212,18 @@ export class Tensor {
   } {
     const { name, dtype, shape, byteLength, device } = this;
     return { name, dtype, shape, byteLength, address: `0x${this.address.toString(16)}`, device, shard: this.shard.name };
+  }
+
+  /** @internal One line for `util.inspect`. */
+  [custom](): string {
+    const { name, dtype, shape, byteLength, address, device, shard } = this;
+    const place = `0x${address.toString(16)}${device === "host" ? "" : ` on ${device}`}`;
+    return `Tensor ${JSON.stringify(name)} ${dtype} [${shape.join(", ")}], ${formatBytes(byteLength)} at ${place}, from ${JSON.stringify(shard.name)}`;
+  }
+
+  /** @internal Waits for the borrows of this tensor, but no longer than so many milliseconds. True when there are none any more. */
+  async returned(timeoutMs?: number): Promise<boolean> {
+    return this.#borrows === undefined || this.#borrows.ended(timeoutMs);
   }
 
   /** @internal Detaches the views of a tensor whose place is about to be filled anew. */

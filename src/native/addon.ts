@@ -95,6 +95,11 @@ export interface NativeArena {
   allocationOf(address: bigint, length: number): bigint | null;
   /** An ArrayBuffer over live memory, without copy, of at least one byte. It keeps the native arena until it is collected or detached. Host memory only. */
   view(address: bigint, length: number): ArrayBuffer;
+  /**
+   * Keeps the live allocation that holds the whole of `[address, address + length)`, at least a byte, until it is released: `take` and `beginClose`
+   * are ERR_ARENA_BUSY. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED.
+   */
+  pin(address: bigint, length: number): NativePin;
   /** `[address, bytes, ...]` of what is alive, in the order of addresses. */
   live(): BigUint64Array;
   /**
@@ -111,6 +116,12 @@ export interface NativeArena {
   dropPages(address: bigint, length: number): Promise<void>;
   /** Bytes in huge pages now within `[address, address + length)`, or -1 where the kernel does not say. */
   hugePageBytes(address: bigint, length: number): number;
+}
+
+/** Keeps an allocation from being freed. */
+export interface NativePin {
+  /** A second call does nothing. */
+  release(): void;
 }
 
 /**

@@ -1,5 +1,7 @@
 import type { DeviceName } from "../arena/device-name.js";
 import { errorOf } from "../errors.js";
+import { withShortForm } from "../inspection.js";
+import { formatBytes } from "../units.js";
 import type { PlanMemory } from "./memory.js";
 import type { Placement } from "./placement.js";
 import type { PieceColumns } from "./ranges.js";
@@ -141,7 +143,7 @@ export function makeLoadPlan(parts: LoadPlanParts): LoadPlan {
   };
   const shardPlans = Object.freeze(shards.map((shard) => makeShardPlan(shard, columns)));
   const checkpoint = Object.freeze({ path: source.path, shards: source.shards.length, tensors: source.columns.count });
-  const plan: LoadPlan = Object.freeze({
+  const plan: LoadPlan = {
     checkpoint,
     ...plain,
     shards: shardPlans,
@@ -157,9 +159,26 @@ export function makeLoadPlan(parts: LoadPlanParts): LoadPlan {
       });
       return { checkpoint, ...plain, shards: shardsJson };
     },
-  });
+  };
+  Object.freeze(withShortForm(plan, "LoadPlan", shortForm));
   columnsOf.set(plan, columns);
   return plan;
+}
+
+function shortForm({ checkpoint, device, placement, shards, totals, memory }: LoadPlan): object {
+  const { tensors, bytes, ranges, chunks, allocationBytes } = totals;
+  return {
+    path: checkpoint.path,
+    device,
+    placement,
+    shards: shards.length,
+    tensors,
+    bytes: formatBytes(bytes),
+    ranges,
+    chunks,
+    allocation: formatBytes(allocationBytes),
+    fits: memory.fits,
+  };
 }
 
 function makeShardPlan(parts: ShardPlanParts, { chunks }: PlanColumns): ShardPlan {

@@ -1,8 +1,9 @@
 import { types } from "node:util";
+import { nearNames } from "../checkpoint/near-names.js";
+import { quotedName } from "../checkpoint/unknown-tensor.js";
 import { errorOf } from "../errors.js";
 import { describe, optionInvalid } from "../units.js";
 import { globToRegExp, isGlob } from "./glob.js";
-import { nearNames } from "./near-names.js";
 import type { PlanSource } from "./source.js";
 
 /** Picks tensors: a glob (a name where it has none of `* ? [ ] { } \`), a regular expression, a function, or several of them (any may match). */
@@ -101,8 +102,8 @@ function matchEach(source: PlanSource, test: (name: string) => boolean, matched:
 
 function unknownName(source: PlanSource, name: string, option: string): Error {
   const near = nearNames(name, namesOf(source));
-  const hint = near.length > 0 ? `did you mean ${near.map(quoted).join(", ")}?` : examples(source);
-  return errorOf("ERR_PLAN_TENSOR_UNKNOWN", `${option}: there is no tensor ${quoted(name)} in ${source.path}; ${hint}`, {
+  const hint = near.length > 0 ? `did you mean ${near.map(quotedName).join(", ")}?` : examples(source);
+  return errorOf("ERR_PLAN_TENSOR_UNKNOWN", `${option}: there is no tensor ${quotedName(name)} in ${source.path}; ${hint}`, {
     facts: { option, tensor: name, near },
   });
 }
@@ -110,7 +111,7 @@ function unknownName(source: PlanSource, name: string, option: string): Error {
 function unknownPattern(source: PlanSource, pattern: unknown, option: string): Error {
   const literal = typeof pattern === "string" && source.rowOf(pattern) !== -1;
   const hint = literal ? "there is a tensor of exactly that name: put a backslash before each of its glob characters" : examples(source);
-  const shown = typeof pattern === "string" ? quoted(pattern) : String(pattern);
+  const shown = typeof pattern === "string" ? quotedName(pattern) : String(pattern);
   return errorOf("ERR_PLAN_TENSOR_UNKNOWN", `${option}: ${shown} matches no tensor in ${source.path}; ${hint}`, {
     facts: { option, pattern: String(pattern) },
   });
@@ -121,10 +122,6 @@ function* namesOf(source: PlanSource): Generator<string> {
 }
 
 function examples(source: PlanSource): string {
-  const names = Array.from({ length: Math.min(3, source.columns.count) }, (_, row) => quoted(source.nameOf(row)));
+  const names = Array.from({ length: Math.min(3, source.columns.count) }, (_, row) => quotedName(source.nameOf(row)));
   return names.length === 0 ? "it has no tensors" : `its names look like ${names.join(", ")}`;
-}
-
-function quoted(name: string): string {
-  return JSON.stringify(name.length > 120 ? `${name.slice(0, 119)}…` : name);
 }

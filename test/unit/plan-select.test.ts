@@ -1,7 +1,7 @@
 import { runInNewContext } from "node:vm";
 import { describe, expect, it } from "vitest";
+import { nearNames } from "../../src/checkpoint/near-names.js";
 import { globToRegExp } from "../../src/plan/glob.js";
-import { nearNames } from "../../src/plan/near-names.js";
 import { type NameSelector, selectRows } from "../../src/plan/select.js";
 import { madeSource } from "../support/made-source.js";
 

@@ -3,6 +3,7 @@
 mod address;
 mod frame;
 mod native_backend;
+mod pin;
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -18,6 +19,7 @@ use napi_derive::napi;
 
 pub use address::Address;
 pub use native_backend::NativeBackend;
+pub use pin::NativePin;
 
 use crate::background::{MEMORY, in_background};
 use crate::failure::{failure_json, thrown};
@@ -130,6 +132,11 @@ impl NativeArena {
         }
         let view = self.arena.view(address, length).map_err(thrown)?;
         external_buffer(env, address as *mut c_void, length, view)
+    }
+
+    #[napi]
+    pub fn pin(&self, address: Address, length: f64) -> Result<NativePin> {
+        self.arena.pin(address.0 as usize, size(length)?).map(NativePin::new).map_err(thrown)
     }
 
     #[napi]

@@ -56,6 +56,12 @@ export class DeviceBuffer {
     if (memory === undefined || this.byteLength === 0 || memory.arena.memory === "host") return this.bytes().slice();
     return this.#batch.whileOpen(awaitNative(() => memory.arena.native.copyToHost(this.address, this.byteLength)));
   }
+
+  /** Where the buffer is, without its bytes. */
+  toJSON() {
+    const { address, byteLength, device } = this;
+    return { address: `0x${address.toString(16)}`, byteLength, device };
+  }
 }
 
 /** All buffers of one `batchLoadFile`, in the order of its ranges, and what it did. Outlives the manager. Close it to give the memory back. */
