@@ -57,6 +57,11 @@ export const errorCodes = {
     cause: "The index names a shard that is not there, usually an incomplete download.",
     remedy: "Download the missing shard.",
   },
+  ERR_CHECKPOINT_DOWNLOAD_UNFINISHED: {
+    exit: 66,
+    cause: "A downloader's left-over tells that a file is still being downloaded, or that its download was broken off.",
+    remedy: "Finish the download as the message says; remove the left-over it names if the file is complete all the same.",
+  },
   ERR_CHECKPOINT_NOT_REGULAR: {
     exit: 66,
     cause: "A folder, a named pipe or a device stands where a file of the checkpoint should be.",

@@ -15,6 +15,13 @@ export interface ChosenWeights {
   readonly indexes: ReadonlyMap<string, NativeIndex>;
 }
 
+export interface Asked {
+  /** The option, if it is given. */
+  readonly weights: string | undefined;
+  /** Names of files that are still being downloaded: they count where nothing whole does. */
+  readonly parts: ReadonlyMap<string, unknown>;
+}
+
 /**
  * The first tier of which anything is left once the indexes are taken out that have nothing to do with the weights in the folder: a `vocab.index.json`
  * is no index of safetensors, and one whose files are not here says nothing of those that are. Where only indexes are there, they stand for the
@@ -24,9 +31,10 @@ export interface ChosenWeights {
 export async function chosenWeights(
   folder: string,
   tiers: readonly (readonly WeightChoice[])[],
-  weights: string | undefined,
+  { weights, parts }: Asked,
 ): Promise<ChosenWeights> {
   const indexes = new Map<string, NativeIndex>();
+  const isPart = (choice: WeightChoice) => choice.files.every((file) => parts.has(file));
   const isWeights = ({ kind }: WeightChoice) => kind !== "index";
   for (const [at, tier] of tiers.entries()) {
     const others = tiers
@@ -37,9 +45,11 @@ export async function chosenWeights(
     for (const choice of tier) {
       // What would be taken anyway need not be read before its turn.
       const only = tier.length === 1 && others.length === 0 && hasFullName(choice.name);
-      if (only || choice.name === weights || isWeights(choice) || (await concerns(folder, choice, others, indexes))) kept.push(choice);
+      const taken = only || choice.name === weights || isWeights(choice);
+      if (taken || (await concerns(folder, choice, others, indexes))) kept.push(choice);
     }
-    if (kept.length > 0) return { candidates: kept, indexes };
+    const whole = kept.filter((choice) => !isPart(choice));
+    if (kept.length > 0) return { candidates: whole.length > 0 ? whole : kept, indexes };
   }
   const [first = []] = tiers.filter((tier) => tier.length > 0);
   return { candidates: first.filter(({ name }) => hasFullName(name) || indexes.has(name)), indexes };

@@ -8,6 +8,7 @@ import { abortable } from "./abortable.js";
 import { Checkpoint } from "./checkpoint.js";
 import { ambiguous, type Resolved, resolveCheckpoint } from "./resolve.js";
 import { shardPath } from "./shard-path.js";
+import { explainedFailure, requireFinished } from "./unfinished.js";
 
 export interface OpenCheckpointOptions {
   /**
@@ -34,7 +35,10 @@ const maxThreads = 16;
 export async function openCheckpoint(path: string | URL, options: OpenCheckpointOptions = {}): Promise<Checkpoint> {
   const { weights, signal } = options;
   requireNotAborted(signal);
-  return abortable(open(path, weights, signal), signal);
+  const opening = open(path, weights, signal).catch(async (error) => {
+    throw await explainedFailure(error);
+  });
+  return abortable(opening, signal);
 }
 
 async function open(path: string | URL, weights: string | undefined, signal: AbortSignal | undefined): Promise<Checkpoint> {
@@ -48,7 +52,11 @@ async function open(path: string | URL, weights: string | undefined, signal: Abo
       ? { files: found.shards.map((name) => join(folder, name)), names: found.shards, shardOfFile: new Uint32Array() }
       : indexedFiles(index, indexFile, found);
   const threads = Math.min(maxThreads, Math.max(4, 2 * availableParallelism()));
+  const finished = requireFinished(indexFile === undefined ? files : [indexFile, ...files]);
+  // Awaited below, behind what is wrong with the headers.
+  finished.catch(() => {});
   const headers = await awaitNative(() => addon().openShards(files, index, shardOfFile, threads));
+  await finished;
   requireNotAborted(signal);
   const shards = files.map((file, i) => ({ file, name: names[i] ?? file }));
   return new Checkpoint({ path: found.path, kind: found.kind, indexFile, shards }, headers);

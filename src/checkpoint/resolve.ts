@@ -8,6 +8,8 @@ import { defaultTiers, pickedTiers, type WeightChoice, weightChoices } from "./f
 import { chosenWeights } from "./folder-indexes.js";
 import { isForeignWeights } from "./foreign-weights.js";
 import { fsError } from "./fs-errors.js";
+import { certainLeftover, type Leftover } from "./leftovers.js";
+import { unfinished } from "./unfinished.js";
 
 /** What a path stands for: shard files, or an index that names them. */
 export interface Resolved {
@@ -27,7 +29,7 @@ export interface Resolved {
 /**
  * Finds the files of a checkpoint: a file, an index (`.json`), or a folder.
  * @throws ERR_OPTION_INVALID, ERR_OPTION_CONFLICT, ERR_CHECKPOINT_URL_UNSUPPORTED, ERR_CHECKPOINT_NOT_FOUND, ERR_CHECKPOINT_PERMISSION,
- * ERR_CHECKPOINT_IO, ERR_CHECKPOINT_AMBIGUOUS, ERR_CHECKPOINT_SHARD_MISSING
+ * ERR_CHECKPOINT_IO, ERR_CHECKPOINT_AMBIGUOUS, ERR_CHECKPOINT_SHARD_MISSING, ERR_CHECKPOINT_DOWNLOAD_UNFINISHED
  */
 export async function resolveCheckpoint(given: string | URL, weights: string | undefined): Promise<Resolved> {
   const path = localPath(given);
@@ -44,6 +46,9 @@ export async function resolveCheckpoint(given: string | URL, weights: string | u
       facts: { option: "weights", file: path },
     });
   }
+  const leftover = certainLeftover(basename(path));
+  if (leftover !== undefined)
+    throw unfinished(path, { ...leftover, path, remedy: `${leftover.remedy}, or rename this file if it is complete` });
   const folder = dirname(path);
   if (path.endsWith(".json")) return { path, kind: "index", folder, indexFile: path, shards: [], rivals: [] };
   return { path, kind: "file", folder, indexFile: undefined, shards: [basename(path)], rivals: [] };
@@ -88,12 +93,19 @@ async function resolveFolder(path: string, entries: readonly Dirent[], weights: 
     });
   }
   const { names, folders } = listed(entries);
-  const choices = weightChoices(names);
+  const parts = unfinishedParts(entries);
+  const choices = weightChoices([...names, ...parts.keys()]);
   const tiers = weights === undefined ? defaultTiers(choices) : pickedTiers(choices, weights);
-  const { candidates, indexes } = await chosenWeights(path, tiers, weights);
+  const { candidates, indexes } = await chosenWeights(path, tiers, { weights, parts });
   const [choice, other] = candidates;
   if (choice === undefined) throw weights === undefined ? nothingThere(path, names, folders) : nothingPicked(path, weights, choices);
   if (other !== undefined) throw ambiguous(path, choiceNames(candidates));
+  const part = choice.files.map((file) => parts.get(file)).find((found) => found !== undefined);
+  if (part !== undefined) {
+    const others = choices.filter((whole) => whole !== choice && !whole.files.some((file) => parts.has(file)));
+    const pick = others.length > 0 ? `; or pick other weights with the option weights: ${list(choiceNames(others))}` : "";
+    throw unfinished(join(path, part.target), { ...part, path: join(path, part.name), remedy: `${part.remedy}${pick}` });
+  }
   if (choice.kind === "index") {
     const indexFile = join(path, choice.name);
     const preferred = weights === undefined && choice.name !== "model.safetensors.index.json";
@@ -104,6 +116,13 @@ async function resolveFolder(path: string, entries: readonly Dirent[], weights: 
   if (choice.missing.length > 0) throw incomplete(path, choice);
   if (choice.files.length !== choice.total) throw ambiguous(path, choice.files);
   return { path, kind: "folder", folder: path, indexFile: undefined, shards: choice.files, rivals: [] };
+}
+
+/** Left-overs in a folder of files that are not there yet, by the files' names: a browser may keep a folder for one. */
+function unfinishedParts(entries: readonly Dirent[]): Map<string, Leftover> {
+  const there = new Set(entries.map(({ name }) => name));
+  const found = entries.flatMap(({ name }) => certainLeftover(name) ?? []);
+  return new Map(found.filter(({ target }) => !there.has(target)).map((leftover) => [leftover.target, leftover]));
 }
 
 /** Names in a folder. A sub-folder that takes the name of a standard file counts as one, which is then an error when it is opened. */

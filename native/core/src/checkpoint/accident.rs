@@ -3,8 +3,9 @@
 use crate::error::Error;
 
 /// Beginnings that tell all. Text is compared without regard to case.
-const BEGINNINGS: [(&[u8], &str); 21] = [
+const BEGINNINGS: [(&[u8], &str); 22] = [
     (b"version https://git-lfs", "a Git-LFS pointer, not the file itself (run `git lfs pull`)"),
+    (b"/annex/objects/", "a git-annex pointer, not the file itself (run `git annex get`)"),
     (b"# xet version", "a Xet pointer, not the file itself"),
     (b"<!doctype html", "an HTML page, such as a server sends instead of a file"),
     (b"<html", "an HTML page, such as a server sends instead of a file"),
@@ -75,8 +76,9 @@ mod tests {
     fn recognises_the_usual_accidents() {
         let mut tar = vec![b'a'; 512];
         tar[257..262].copy_from_slice(b"ustar");
-        let cases: [(&[u8], &str); 13] = [
+        let cases: [(&[u8], &str); 14] = [
             (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n", "Git-LFS"),
+            (b"/annex/objects/SHA256E-s5--ab.safetensors\n", "git-annex"),
             (b"\n\n  <!DOCTYPE html><html>", "HTML"),
             (b"<HTML>", "HTML"),
             (b"<?xml version=\"1.0\"?><Error>", "XML"),
