@@ -242,6 +242,23 @@ export const rows: readonly Row[] = [
     shown: "delay",
   },
   {
+    id: "spawns",
+    title: "Child processes started during a load, cold: 1 GiB in 8 tensors",
+    trials: (["mx-alone", "mx-spawns"] as const).map((system) => trial(system, "few-large", "cold")),
+    targets: [
+      delay("mx-spawns", "maxMs", "greatest delay of the event loop while 50 processes are started", { atMost: 20 }),
+      {
+        text: "time of the load over that without processes",
+        value: (round) => ratio(round, ["mx-spawns", seconds], ["mx-alone", seconds]),
+        unit: "ratio",
+        bound: { atMost: 1.1 },
+      },
+    ],
+    subject: "mx-spawns",
+    unprimed: false,
+    shown: "ms",
+  },
+  {
     id: "open",
     title: "Opening: 3,050 tensors, validated whole",
     trials: (["mx-open", "safetensors-open"] as const).map((system) => trial(system, "many-small", "warm")),

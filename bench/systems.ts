@@ -34,6 +34,8 @@ export const systems = {
   "mx-map": { title: "modelexpress-client, driver map (lazy)", role: "own", node: load, settings: { driver: "map", touch: true } },
   "mx-open": { title: "modelexpress-client openCheckpoint", role: "own", node: "trials/open.js", settings: { repeats: 40 } },
   "mx-event-loop": { title: "modelexpress-client, event loop", role: "own", node: "trials/event-loop.js" },
+  "mx-alone": { title: "modelexpress-client, no process started", role: "own", node: "trials/spawns.js" },
+  "mx-spawns": { title: "modelexpress-client, 50 processes started", role: "own", node: "trials/spawns.js", settings: { spawns: 50 } },
   "mx-gds": {
     title: "modelexpress-client, NIXL GDS_MT over a stand-in for cuFile, 2 threads, 8 MiB",
     role: "own",

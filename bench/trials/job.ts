@@ -15,6 +15,7 @@ export interface TrialJob {
     readonly threads?: number;
     readonly touch?: boolean;
     readonly repeats?: number;
+    readonly spawns?: number;
     readonly way?: "arena" | "list" | "each";
   };
 }

@@ -1,47 +1,34 @@
 //! An aligned buffer for direct reads whose target is not aligned as the device wants.
 
-use std::alloc::{Layout, alloc, dealloc};
-
 use super::layout::Block;
 use super::layout::Layout as TransferLayout;
+use super::sys::page_bytes;
 use crate::error::{Error, Result};
+use crate::vmm::{HostBackend, VmmBackend};
 
+/// A mapping of its own: no allocator ever gets pages back that child processes do not inherit.
 pub struct Bounce {
-    memory: *mut u8,
-    layout: Layout,
+    address: usize,
+    bytes: usize,
 }
 
-// SAFETY: the buffer is owned, and nothing else points into it.
-unsafe impl Send for Bounce {}
-
 impl Bounce {
-    /// A buffer of `bytes`, aligned to a huge page so that the device sees few segments.
-    /// ERR_ARENA_OUT_OF_MEMORY where there is none.
+    /// A buffer of `bytes` in huge pages, so that the device sees few segments. ERR_ARENA_OUT_OF_MEMORY where there is none.
     pub fn new(bytes: usize) -> Result<Self> {
-        let align = if bytes >= 2 << 20 { 2 << 20 } else { 4096 };
-        let layout = Layout::from_size_align(bytes.max(1), align).unwrap_or(Layout::new::<[u8; 4096]>());
-        // SAFETY: the layout has a size above zero.
-        let memory = unsafe { alloc(layout) };
-        if memory.is_null() {
-            return Err(Error::new(
-                "ERR_ARENA_OUT_OF_MEMORY",
-                format!("no {bytes} bytes for a buffer of direct reads: free memory, or load less"),
-            )
-            .with("length", bytes));
-        }
-        if bytes >= 2 << 20 {
-            // SAFETY: advice about a range that is ours; its refusal changes nothing.
-            unsafe { libc::madvise(memory.cast(), bytes, libc::MADV_HUGEPAGE) };
-        }
-        Ok(Bounce { memory, layout })
+        let bytes = bytes.max(1).next_multiple_of(page_bytes());
+        let backend = HostBackend::new();
+        let refused = |error: Error| Error { code: "ERR_ARENA_OUT_OF_MEMORY", ..error };
+        let bounce = Bounce { address: backend.reserve(bytes).map_err(refused)?, bytes };
+        backend.allocate(bounce.address, bytes)?;
+        Ok(bounce)
     }
 
     pub fn address(&self) -> usize {
-        self.memory as usize
+        self.address
     }
 
     pub fn bytes(&self) -> usize {
-        self.layout.size()
+        self.bytes
     }
 
     /// Copies the block, which lies at the start of the buffer, to where its segments want it.
@@ -53,9 +40,9 @@ impl Bounce {
         layout.vectors(block, block.offset, &mut vectors);
         let mut from = 0;
         for vector in &vectors {
-            debug_assert!(from + vector.iov_len <= self.layout.size());
+            debug_assert!(from + vector.iov_len <= self.bytes);
             // SAFETY: promised by the caller; buffer and target are distinct memory.
-            unsafe { std::ptr::copy_nonoverlapping(self.memory.add(from), vector.iov_base.cast(), vector.iov_len) };
+            unsafe { std::ptr::copy_nonoverlapping((self.address as *const u8).add(from), vector.iov_base.cast(), vector.iov_len) };
             from += vector.iov_len;
         }
     }
@@ -63,7 +50,7 @@ impl Bounce {
 
 impl Drop for Bounce {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.memory, self.layout) };
+        // A refusal leaves address space behind, and there is nobody to tell.
+        let _ = HostBackend::new().release_reserve(self.address, self.bytes);
     }
 }

@@ -8,6 +8,7 @@ use super::layout::Segment;
 use super::sys;
 use crate::arena::Arena;
 use crate::error::{Error, Result};
+use crate::vmm::keep_from_forks;
 
 /// Maps every piece copy-on-write over its place. Addresses must be congruent to file offsets modulo the page size, and the pages of a piece
 /// must belong to no other. Freeing the allocation unmaps the file. A file cut afterwards kills the process that touches the lost pages (SIGBUS).
@@ -55,6 +56,7 @@ pub fn map_files(arena: &Arc<Arena>, files: Vec<FileSpec>, pieces: &[Segment]) -
                 .with("length", piece.length)
                 .caused_by("mmap", &cause));
         }
+        keep_from_forks(piece.address - head, piece.length as usize + head);
         state.close();
     }
     Ok(())
@@ -65,4 +67,5 @@ fn fill_hole(address: usize, bytes: usize) {
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: the pages are those that the failed mapping was meant for.
     unsafe { libc::mmap(address as *mut libc::c_void, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    keep_from_forks(address, bytes);
 }

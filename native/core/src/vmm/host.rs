@@ -15,6 +15,9 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The reserve is mapped without access and without MAP_NORESERVE: inaccessible private memory is not accounted whatever the overcommit
 /// mode, and making a part accessible then is, so that an allocation beyond what the kernel grants fails instead of inviting the OOM killer.
 /// `mprotect` does that rather than a second `mmap`, because a failed MAP_FIXED may leave a hole that other mappings fall into.
+///
+/// The whole reserve is kept out of child processes (MADV_DONTFORK). A fork would copy its page tables with the process stopped, break its huge
+/// pages, and could leave a device writing to pages that belong to the child from then on.
 pub struct HostBackend {
     granularity: usize,
 }
@@ -51,6 +54,7 @@ impl VmmBackend for HostBackend {
                 return Err(reserve_refused(total_bytes, &cause));
             }
         }
+        keep_from_forks(base, total_bytes);
         Ok(base)
     }
 
@@ -81,6 +85,8 @@ impl VmmBackend for HostBackend {
 
     fn deallocate(&self, address: usize, bytes: usize, _handle: u64) -> Result<()> {
         let Err(cause) = map_inaccessible(address as *mut _, bytes, libc::MAP_FIXED) else {
+            // As its neighbours in the reserve, which it merges with.
+            keep_from_forks(address, bytes);
             return Ok(());
         };
         // Out of mappings or of address space: the memory can still be given back in place.
@@ -102,7 +108,10 @@ impl VmmBackend for HostBackend {
     fn retire(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED | libc::MAP_NORESERVE);
         match map_anonymous(address as *mut _, bytes, access, flags) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                keep_from_forks(address, bytes);
+                Ok(())
+            }
             Err(_) => self.deallocate(address, bytes, handle),
         }
     }
@@ -132,6 +141,11 @@ fn advise(address: usize, bytes: usize, advice: i32) {
         // SAFETY: changes no contents; the range is an allocation of ours.
         unsafe { libc::madvise(address as *mut _, bytes, advice) };
     }
+}
+
+/// Memory that is read into, or that a device reads, is not for child processes, which start with nothing at these addresses. Ends with the mapping.
+pub fn keep_from_forks(address: usize, bytes: usize) {
+    advise(address, bytes, libc::MADV_DONTFORK);
 }
 
 /// Gives the physical memory of a range back; its mapping stays and reads as zeros, or as the file where one is mapped. Advice: a failure means that
@@ -194,6 +208,34 @@ mod tests {
         let (from, to, access) = mapping_of(base + granule).unwrap();
         assert!(from <= base && to >= base + total && access == "---p");
         backend.release_reserve(base, total).unwrap();
+    }
+
+    /// VmFlags of the mapping that holds `address`.
+    fn flags_of(address: usize) -> String {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut within = false;
+        for line in smaps.lines() {
+            let bounds = line.split(' ').next().and_then(|word| word.split_once('-'));
+            if let Some((Ok(from), Ok(to))) = bounds.map(|(from, to)| (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16))) {
+                within = from <= address && address < to;
+            } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| within) {
+                return flags.to_owned();
+            }
+        }
+        panic!("nothing is mapped at {address:#x}");
+    }
+
+    #[test]
+    fn no_part_of_a_reserve_goes_to_child_processes() {
+        let backend = HostBackend::new();
+        let granule = backend.allocation_granularity();
+        let base = backend.reserve(8 * granule).unwrap();
+        let kept = |address: usize| flags_of(address).split_whitespace().any(|flag| flag == "dc");
+        let handle = backend.allocate(base + granule, granule).unwrap();
+        assert!([base, base + granule, base + 7 * granule].into_iter().all(kept));
+        backend.deallocate(base + granule, granule, handle).unwrap();
+        assert!(kept(base + granule));
+        backend.release_reserve(base, 8 * granule).unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod host;
 mod huge_pages;
 
 pub use empty::EmptyBackend;
-pub use host::{HUGE_PAGE_BYTES, HostBackend, drop_pages};
+pub use host::{HUGE_PAGE_BYTES, HostBackend, drop_pages, keep_from_forks};
 pub use huge_pages::huge_page_bytes;
 
 use std::sync::Arc;
