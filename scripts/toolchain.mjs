@@ -1,7 +1,7 @@
 // Checks that what a build needs is there. A missing one gets a message that says what to install; the exit code is 69 (EX_UNAVAILABLE).
 import { capture, isMain, main, Stop } from "./process.mjs";
 
-const least = { node: [20, 0], rust: [1, 88] };
+const least = { node: [20, 3], rust: [1, 88] };
 
 /** Throws a {@link Stop} that names everything missing, if anything is. */
 export function checkToolchain() {
@@ -13,7 +13,7 @@ export function checkToolchain() {
 
 function node() {
   if (atLeast(process.versions.node, least.node)) return undefined;
-  return `Node ${least.node[0]} or newer (this is ${process.version}): https://nodejs.org/en/download`;
+  return `Node ${least.node.join(".")} or newer (this is ${process.version}): https://nodejs.org/en/download`;
 }
 
 function rust(tool) {

@@ -442,7 +442,7 @@ export const errorCodes = {
   ERR_NATIVE_NODE_API: {
     exit: 69,
     cause: "This Node version is too old for the addon.",
-    remedy: "Use Node 20 or newer.",
+    remedy: "Use Node 20.3 or newer.",
   },
   ERR_NATIVE_VERSION: {
     exit: 69,

@@ -1,3 +1,4 @@
+/// <reference types="node" preserve="true" />
 export { activeArena, nativeLibraryPath, setActiveArena } from "./arena/active-arena.js";
 export { VmmArena, type VmmArenaOptions } from "./arena/arena.js";
 export { type CudaBackendOptions, type CudaLibraryOptions, cudaBackend, cudaFacts } from "./arena/cuda-backend.js";
@@ -34,7 +35,7 @@ export type { LoadOptions } from "./loader/options.js";
 export type { LoadReport, LoadTimes, ShardReport } from "./loader/report.js";
 export { type StreamOptions, streamCheckpoint } from "./loader/stream-checkpoint.js";
 export type { Tensor, TensorArray } from "./loader/tensor.js";
-export type { CudaDeviceFacts, CudaFacts } from "./native/addon.js";
+export type { Bytes, CudaDeviceFacts, CudaFacts } from "./native/addon.js";
 export type { LoadPlan, PlanChunk, PlanJson, PlanRange, PlanTotals, ShardPlan, TensorPlacement } from "./plan/load-plan.js";
 export type { PlanMemory } from "./plan/memory.js";
 export type { Placement } from "./plan/placement.js";

@@ -6,6 +6,7 @@ import type { TensorInfo } from "../checkpoint/checkpoint.js";
 import { type Dtype, dtypes } from "../checkpoint/dtype.js";
 import { errorOf } from "../errors.js";
 import { custom } from "../inspection.js";
+import type { Bytes } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
 import { formatBytes, optionInvalid } from "../units.js";
 import { Uses } from "./uses.js";
@@ -77,7 +78,7 @@ export class Tensor {
    * when the model is closed or a bounded stream goes on; until then it keeps the memory alive.
    * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE (4 GiB in Node 20), ERR_TENSOR_RELEASED, ERR_TENSOR_ON_DEVICE: see {@link copyToHost}
    */
-  bytes(offset = 0, length?: number): Uint8Array<ArrayBuffer> {
+  bytes(offset = 0, length?: number): Bytes {
     const wanted = length ?? this.byteLength - Number(offset);
     this.#requireRange("bytes", offset, wanted);
     if (this.device !== "host") {
@@ -96,7 +97,7 @@ export class Tensor {
    * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE, ERR_TENSOR_RELEASED, ERR_CUDA_CALL; ERR_ARENA_NOT_LOADABLE for the memory of a device
    *   behind a backend written in JavaScript
    */
-  async copyToHost(offset = 0, length?: number): Promise<Uint8Array> {
+  async copyToHost(offset = 0, length?: number): Promise<Bytes> {
     const wanted = length ?? this.byteLength - Number(offset);
     this.#requireRange("copyToHost", offset, wanted);
     if (this.device === "host" || wanted === 0) return this.#bytes(offset, wanted).slice();
@@ -110,7 +111,7 @@ export class Tensor {
    * `await tensor.use((bytes) => writeFile(path, bytes))`. Gives what `work` gives. For more than one view, or parts, see `model.borrow()`.
    * @throws what `work` throws; the errors of {@link bytes}, ERR_TENSOR_RELEASED also once `close()` was called; ERR_OPTION_INVALID
    */
-  async use<T>(work: (bytes: Uint8Array<ArrayBuffer>) => T | PromiseLike<T>): Promise<T> {
+  async use<T>(work: (bytes: Bytes) => T | PromiseLike<T>): Promise<T> {
     if (typeof work !== "function") throw optionInvalid("use(work)", "a function", work);
     const bytes = this.bytes();
     const pin = bytes.length === 0 ? undefined : this.#memory.arena.native.pin(this.address, bytes.length);
@@ -146,7 +147,7 @@ export class Tensor {
     }
   }
 
-  #bytes(offset: number, length: number): Uint8Array<ArrayBuffer> {
+  #bytes(offset: number, length: number): Bytes {
     if (length === 0) return new Uint8Array(0);
     if (this.byteLength > constants.MAX_LENGTH) {
       return new Uint8Array(this.#view(offset, length));

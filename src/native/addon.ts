@@ -14,6 +14,9 @@ export interface NativeFailure {
   readonly facts: Readonly<Record<string, string | number>>;
 }
 
+/** A Uint8Array over memory that is not shared, in words that TypeScript before 5.7 knows too: from then on it is `Uint8Array<ArrayBuffer>`. */
+export type Bytes = ReturnType<Uint8ArrayConstructor["of"]>;
+
 /** A parsed and validated `*.safetensors.index.json`: the files it names, in order of first mention, untrusted. Holds its weight map natively. */
 export interface NativeIndex {
   readonly files: string[];
@@ -108,7 +111,7 @@ export interface NativeArena {
    */
   proveOneRegion(address: bigint, bytes: number): Promise<void>;
   /** A copy of device memory, made on a native thread; the memory is pinned meanwhile. */
-  copyToHost(address: bigint, length: number): Promise<Uint8Array>;
+  copyToHost(address: bigint, length: number): Promise<Bytes>;
   /**
    * Gives the pages of a range of the host backend's memory back, on a native thread; it reads as zeros afterwards. The allocation is pinned
    * meanwhile. Throws ERR_ARENA_BUSY, and changes nothing, where it is pinned already.

@@ -35,7 +35,7 @@ function loadAddon(): Addon {
   if (level < nodeApiLevel) {
     throw errorOf(
       "ERR_NATIVE_NODE_API",
-      `Node ${process.version} offers Node-API ${level}, the addon needs ${nodeApiLevel}: use Node 20 or newer`,
+      `Node ${process.version} offers Node-API ${level}, the addon needs ${nodeApiLevel}: use Node 20.3 or newer`,
     );
   }
   const path = addonPath();

@@ -20,9 +20,10 @@ function addonFinding(machine: Machine): Finding {
 }
 
 function nodeFinding({ nodeVersion }: Machine): Finding {
-  return Number.parseInt(nodeVersion.slice(1), 10) >= 20
+  const [major = 0, minor = 0] = nodeVersion.slice(1).split(".").map(Number);
+  return major > 20 || (major === 20 && minor >= 3)
     ? found("node", nodeVersion, { version: nodeVersion })
-    : missing("node", `${nodeVersion} is older than 20`, "Use Node 20 or newer.", { version: nodeVersion });
+    : missing("node", `${nodeVersion} is older than 20.3`, "Use Node 20.3 or newer.", { version: nodeVersion });
 }
 
 function kernelFinding(machine: Machine): Finding {

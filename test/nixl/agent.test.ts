@@ -77,7 +77,7 @@ describeNixl("NixlAgent on the real NIXL, POSIX plugin", (library) => {
     const address = arena.malloc(content.length);
     const agent = await makeAgent();
     const memory = await agent.registerMemory(arena, pieces("DRAM", 0, [[address, content.length]]));
-    const source = await agent.registerFile(file, file.size);
+    const source = await agent.registerOpenFile(file, file.size);
     expect([memory.plugin, memory.byteLength, source.byteLength, source.file]).toEqual([
       "POSIX",
       content.length,
@@ -143,7 +143,7 @@ describeNixl("NixlAgent on the real NIXL, POSIX plugin", (library) => {
     const address = arena.malloc(content.length);
     const agent = await makeAgent();
     const memory = await agent.registerMemory(arena, pieces("DRAM", 0, [[address, mib]]));
-    const source = await agent.registerFile(file, file.size);
+    const source = await agent.registerOpenFile(file, file.size);
     const number = file.number;
     file.close();
     const transfer = await agent.createTransfer({
@@ -222,7 +222,7 @@ describeNixl("NixlAgent on the real NIXL, POSIX plugin", (library) => {
     const address = arena.malloc(mib);
     const agent = await makeAgent();
     const memory = await agent.registerMemory(arena, pieces("DRAM", 0, [[address, mib]]));
-    const source = await agent.registerFile(folder, 2 * mib);
+    const source = await agent.registerOpenFile(folder, 2 * mib);
     const read = {
       operation: "read",
       local: memory.pieces,
@@ -255,7 +255,7 @@ describeNixl("NixlAgent on the real NIXL, POSIX plugin", (library) => {
     const address = arena.malloc(content.length);
     const agent = await makeAgent();
     const memory = await agent.registerMemory(arena, pieces("DRAM", 0, [[address, content.length]]));
-    const source = await agent.registerFile(file, file.size);
+    const source = await agent.registerOpenFile(file, file.size);
     const transfer = await agent.createTransfer({
       operation: "read",
       local: memory.pieces,

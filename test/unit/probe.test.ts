@@ -102,7 +102,8 @@ describe("probe", () => {
       /limited to 8 GiB/,
       /ulimit -v/,
     ],
-    ["node", { nodeVersion: "v18.20.0" }, /v18.20.0 is older than 20/, /Node 20/],
+    ["node", { nodeVersion: "v20.2.9" }, /v20.2.9 is older than 20.3/, /Node 20.3/],
+    ["node", { nodeVersion: "v18.20.0" }, /v18.20.0 is older than 20.3/, /Node 20.3/],
     ["environment", { environment: { MX_THREADS: "many" } }, /MX_THREADS is "many"/, /MX_THREADS/],
   ])("says why there is no %s, and what to do", async (name, change, why, remedy) => {
     const one = await finding(name, change);

@@ -1,5 +1,6 @@
 import { type Allocation, release } from "../../arena/allocation.js";
 import { errorOf } from "../../errors.js";
+import type { Bytes } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
 import type { WindowsSummary } from "../nixl/windows.js";
 import type { GdsPath } from "./path-statistics.js";
@@ -40,7 +41,7 @@ export class DeviceBuffer {
    * The bytes themselves, without a copy. They are detached when the batch is closed.
    * @throws ERR_TENSOR_RELEASED; ERR_TENSOR_ON_DEVICE: see {@link copyToHost}; ERR_TENSOR_VIEW_TOO_LARGE
    */
-  bytes(): Uint8Array {
+  bytes(): Bytes {
     const memory = this.#batch.memory;
     if (this.byteLength === 0 || memory === undefined) return new Uint8Array(0);
     if (memory.arena.memory === "device") {
@@ -51,7 +52,7 @@ export class DeviceBuffer {
   }
 
   /** A copy of the bytes in JavaScript's memory. @throws ERR_TENSOR_RELEASED; ERR_CUDA_CALL */
-  async copyToHost(): Promise<Uint8Array> {
+  async copyToHost(): Promise<Bytes> {
     const memory = this.#batch.memory;
     if (memory === undefined || this.byteLength === 0 || memory.arena.memory === "host") return this.bytes().slice();
     return this.#batch.whileOpen(awaitNative(() => memory.arena.native.copyToHost(this.address, this.byteLength)));

@@ -180,24 +180,26 @@ export class NixlAgent implements AgentHandle {
    * `pieces`, and of the pieces of a transfer that reads it.
    * @param file path, or descriptor number or FileHandle, which is duplicated before the call returns and may be closed at once
    * @param bytes default: all of it
-   * @param pinned internal: memory that is pinned until the registration is closed, because reads of this file go there
    * @throws ERR_OPTION_INVALID, ERR_TRANSFER_OPEN, ERR_NIXL_REGISTER
    */
-  async registerFile(
-    file: string | number | FileHandle | NativeFile,
-    bytes?: number,
-    plugin?: string,
-    pinned?: PinnedMemory,
-  ): Promise<Registration> {
+  async registerFile(file: string | number | FileHandle, bytes?: number, plugin?: string): Promise<Registration> {
     this.#requireOpen();
     const row = this.#row(plugin);
-    if (isNativeFile(file)) return this.#registerFile(file, bytes ?? file.size, row, pinned);
     const source = typeof file === "string" ? await awaitNative(() => addon().openFile(file)) : duplicateFile("registerFile", file);
     try {
-      return await this.#registerFile(source, bytes ?? source.size, row, pinned);
+      return await this.#registerFile(source, bytes ?? source.size, row, undefined);
     } finally {
       source.close();
     }
+  }
+
+  /**
+   * The same for a file that is open already. Memory that its reads go to stays pinned until the registration is closed.
+   * @internal
+   */
+  async registerOpenFile(file: NativeFile, bytes: number, plugin?: string, pinned?: PinnedMemory): Promise<Registration> {
+    this.#requireOpen();
+    return this.#registerFile(file, bytes, this.#row(plugin), pinned);
   }
 
   async #registerFile(file: NativeFile, bytes: number, row: number, pinned: PinnedMemory | undefined): Promise<Registration> {
@@ -285,10 +287,6 @@ export function memoryOf(arena: VmmArena): { readonly kind: "DRAM" | "VRAM"; rea
   if (arena.memory === "device" && device !== undefined) return { kind: "VRAM", device };
   const message = `NIXL can use memory of the host or of a device cuda:N; this arena's memory is "${arena.memory}" on ${arena.device}`;
   throw errorOf("ERR_ARENA_NOT_LOADABLE", message, { facts: { device: arena.device } });
-}
-
-function isNativeFile(file: string | number | FileHandle | NativeFile): file is NativeFile {
-  return typeof file === "object" && file !== null && "requireUnchanged" in file;
 }
 
 function requireBytes(bytes: number): void {

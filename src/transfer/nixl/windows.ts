@@ -217,7 +217,7 @@ class WindowsRun implements Transfer<WindowsSummary> {
     const { agent, plugin, open } = this.#options;
     const native = await open(file);
     try {
-      const registration = await this.#timed("registerMs", () => agent.registerFile(native, native.size, plugin, this.#pinned));
+      const registration = await this.#timed("registerMs", () => agent.registerOpenFile(native, native.size, plugin, this.#pinned));
       this.#sums.registrations++;
       return { native, registration };
     } catch (error) {
