@@ -6,9 +6,10 @@ import { awaitNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import { abortable } from "./abortable.js";
 import { Checkpoint } from "./checkpoint.js";
+import { explained } from "./explained.js";
 import { ambiguous, type Resolved, resolveCheckpoint } from "./resolve.js";
 import { shardPath } from "./shard-path.js";
-import { explainedFailure, requireFinished } from "./unfinished.js";
+import { requireFinished } from "./unfinished.js";
 
 export interface OpenCheckpointOptions {
   /**
@@ -36,7 +37,7 @@ export async function openCheckpoint(path: string | URL, options: OpenCheckpoint
   const { weights, signal } = options;
   requireNotAborted(signal);
   const opening = open(path, weights, signal).catch(async (error) => {
-    throw await explainedFailure(error);
+    throw await explained(error);
   });
   return abortable(opening, signal);
 }

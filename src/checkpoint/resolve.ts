@@ -4,6 +4,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { errorOf } from "../errors.js";
 import type { NativeIndex } from "../native/addon.js";
+import { absolutePath } from "./absolute-path.js";
 import { defaultTiers, pickedTiers, type WeightChoice, weightChoices } from "./families.js";
 import { chosenWeights } from "./folder-indexes.js";
 import { isForeignWeights } from "./foreign-weights.js";
@@ -63,7 +64,7 @@ function localPath(given: string | URL): string {
     });
   }
   const scheme = given instanceof URL ? given.protocol : /^(?:[a-z][a-z0-9+.-]*:(?=\/\/)|file:(?=\/))/i.exec(text)?.[0];
-  if (scheme === undefined) return resolve(text);
+  if (scheme === undefined) return absolutePath(text);
   if (scheme.toLowerCase() !== "file:") {
     throw errorOf("ERR_CHECKPOINT_URL_UNSUPPORTED", `${text}: only file: URLs and paths can be opened, not ${scheme}; download it first`, {
       facts: { url: text, scheme },

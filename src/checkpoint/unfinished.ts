@@ -1,21 +1,8 @@
 import { access, readdir } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import type { ErrorCode } from "../error-codes.js";
-import { CheckpointError, errorOf, type ModelExpressError } from "../errors.js";
-import { type Trace, traceOf } from "./download-traces.js";
+import { errorOf, type ModelExpressError } from "../errors.js";
+import type { Trace } from "./download-traces.js";
 import { certainLeftover, controlEndings } from "./leftovers.js";
-
-/** Failures that an unfinished download may explain. */
-const explainable: ReadonlySet<ErrorCode> = new Set([
-  "ERR_CHECKPOINT_NOT_FOUND",
-  "ERR_CHECKPOINT_SHARD_MISSING",
-  "ERR_CHECKPOINT_FILE_TOO_SMALL",
-  "ERR_CHECKPOINT_FILE_TRUNCATED",
-  "ERR_CHECKPOINT_HEADER_TRUNCATED",
-  "ERR_CHECKPOINT_HEADER_TOO_LARGE",
-  "ERR_CHECKPOINT_HEADER_NOT_JSON",
-  "ERR_CHECKPOINT_INDEX_INVALID",
-]);
 
 /** The error for a file whose download is not done. */
 export function unfinished(file: string, { path, tool, remedy }: Trace, cause?: unknown): ModelExpressError {
@@ -61,11 +48,4 @@ async function askedControls(files: readonly string[]): Promise<Set<string>> {
   const paths = files.flatMap((file) => controlEndings.map((ending) => file + ending));
   const there = await Promise.all(paths.map(isThere));
   return new Set(paths.filter((_, i) => there[i]));
-}
-
-/** The failure, or, where a download left a trace of what is missing or too short, the error that says so. */
-export async function explainedFailure(failure: unknown): Promise<unknown> {
-  if (!(failure instanceof CheckpointError) || failure.file === undefined || !explainable.has(failure.code)) return failure;
-  const found = await traceOf(failure.file, failure.code);
-  return found === undefined ? failure : unfinished(failure.file, found, failure);
 }

@@ -1,0 +1,19 @@
+import { isAbsolute, resolve } from "node:path";
+import { errorOf } from "../errors.js";
+
+/**
+ * The path made absolute by the working directory, which may have been removed meanwhile.
+ * @throws ERR_CHECKPOINT_NOT_FOUND
+ */
+export function absolutePath(path: string): string {
+  if (isAbsolute(path)) return resolve(path);
+  let base: string;
+  try {
+    base = process.cwd();
+  } catch (cause) {
+    const errno = (cause as NodeJS.ErrnoException).code ?? "unknown";
+    const message = `${path}: a relative path, but the working directory of this process is gone: getcwd failed with ${errno}; give an absolute path`;
+    throw errorOf("ERR_CHECKPOINT_NOT_FOUND", message, { facts: { file: path, operation: "getcwd", errno }, cause });
+  }
+  return resolve(base, path);
+}
