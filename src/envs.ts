@@ -1,4 +1,5 @@
 import { errorOf } from "./errors.js";
+import { durationForms, parseDuration } from "./units.js";
 
 /** Names of the drivers that move the bytes of a load. */
 export const driverNames = ["auto", "pread", "io_uring", "map", "nixl", "staged"] as const;
@@ -55,11 +56,10 @@ export const envTable = Object.freeze({
     name: "MX_TIMEOUT",
     fallback: 0,
     defaultMeaning: "`0`, no deadline",
-    unit: "seconds",
-    takes: `a number of seconds from 0 to ${Math.floor(maxTimeoutMs / 1000)}, decimals allowed; 0 means no deadline`,
+    unit: "duration",
+    takes: `${durationForms}; at most ${Math.floor(maxTimeoutMs / 1000)} seconds, 0 means no deadline`,
     meaning: "Deadline of a load, where the option `timeoutMs` is not given.",
-    // Rounded up: a deadline of 0.0001 s is a millisecond, not none.
-    parse: (text) => (/^\d{1,10}(\.\d{1,9})?$/.test(text) ? within(Math.ceil(Number(text) * 1000), 0, maxTimeoutMs) : undefined),
+    parse: (text) => within(parseDuration(text) ?? Number.NaN, 0, maxTimeoutMs),
   }),
   MX_CUDA_LIBRARY: row<string | undefined>({
     name: "MX_CUDA_LIBRARY",

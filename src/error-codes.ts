@@ -451,8 +451,8 @@ export const errorCodes = {
   },
   ERR_NIXL_NOT_FOUND: {
     exit: 69,
-    cause: "NIXL's library `libnixl_capi.so` could not be loaded from any of the places in the message.",
-    remedy: "`pip install nixl-cu12` (or `nixl-cu13`), or give its path with the option `library` or MX_NIXL_LIBRARY.",
+    cause: "NIXL's library `libnixl_capi.so` could not be loaded from any of the places in `tried`.",
+    remedy: 'Install it, or give its path with the option `library` or MX_NIXL_LIBRARY. Read on: `mx probe`, and "On a GPU" in the README.',
   },
   ERR_NIXL_LOAD: {
     exit: 69,

@@ -58,6 +58,37 @@ export function formatRate(bytesPerSecond: number): string {
   return `${Math.round(bytesPerSecond)} B/s`;
 }
 
+/** Milliseconds in each unit that durations are written in; a number alone is seconds. */
+const unitMs: ReadonlyMap<string, number> = new Map([
+  ["", 1e3],
+  ["ms", 1],
+  ["s", 1e3],
+  ["min", 6e4],
+  ["m", 6e4],
+  ["h", 3.6e6],
+]);
+
+/** What {@link parseDuration} takes, for messages and help texts. */
+export const durationForms = "seconds, or a duration with units: 500ms, 5s, 1.5min, 1h30m";
+
+/**
+ * Milliseconds of a duration such as `5s`, `500ms`, `1.5 min`, `1h30m` or `30` (seconds), rounded up: the shortest is a millisecond, not none.
+ * Undefined for anything else; each unit stands once, the longest first.
+ */
+export function parseDuration(text: string): number | undefined {
+  let [ms, before] = [0, Number.POSITIVE_INFINITY];
+  const parts = /^(?:\s*\d{1,15}(?:\.\d{1,9})?\s*(?:ms|s|min|m|h))+$|^\d{1,15}(?:\.\d{1,9})?$/i.test(text.trim())
+    ? text.matchAll(/(\d+(?:\.\d+)?)\s*([a-z]*)/gi)
+    : [];
+  for (const [, number, unit] of parts) {
+    const each = unitMs.get(unit?.toLowerCase() ?? "") ?? Number.NaN;
+    if (!(each < before)) return undefined;
+    before = each;
+    ms += Number(number) * each;
+  }
+  return before === Number.POSITIVE_INFINITY ? undefined : Math.ceil(Number(ms.toPrecision(12)));
+}
+
 /** A duration for people: `0.25 ms`, `12.3 ms`, `1.5 s`, `2 min 5 s`. */
 export function formatDuration(milliseconds: number): string {
   if (milliseconds < 999.5) return `${Number(milliseconds.toPrecision(3))} ms`;

@@ -2,7 +2,7 @@ import { CommanderError } from "commander";
 import { type ErrorCode, errorCodes } from "../error-codes.js";
 import { ModelExpressError } from "../errors.js";
 import { namingFlag } from "./options.js";
-import { type Output, printable, toJson } from "./output.js";
+import { type Output, toJson } from "./output.js";
 
 /** Reason of the abort after a signal. */
 export class Interrupted extends Error {
@@ -32,11 +32,12 @@ export function tellFailure(thrown: unknown, output: Output, json: boolean): num
     output.stderr.write(`${toJson({ error: { code, message, remedy, exit, ...facts } })}\n`);
     return exit;
   }
-  const lines = [`mx: ${printable(message)}`];
+  // Lines of the message after its first stand further in than what follows, so that a file's name cannot pass for it.
+  const lines = [`mx: ${message.trimEnd().replaceAll(/\r?\n/g, "\n    ")}`];
   if (interruptionOf(thrown) === undefined) lines.push(`  code    ${code}`);
   if (remedy !== undefined) lines.push(`  remedy  ${remedy}`);
   if (stack !== undefined) lines.push(stack);
-  output.stderr.write(`${lines.join("\n")}\n`);
+  output.tell(lines.join("\n"));
   return exit;
 }
 

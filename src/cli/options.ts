@@ -2,7 +2,7 @@ import { InvalidArgumentError, Option } from "commander";
 import { type DeviceName, requireDeviceName } from "../arena/device-name.js";
 import { type DriverName, driverNames, maxThreads, maxTimeoutMs } from "../envs.js";
 import { type Placement, placementNames } from "../plan/placement.js";
-import { byteSizeForms, parseBytes, requireOneOf } from "../units.js";
+import { byteSizeForms, durationForms, parseBytes, parseDuration, requireOneOf } from "../units.js";
 
 /** Options that several commands share, each made anew: Commander keeps state in them. */
 export const options = {
@@ -27,7 +27,10 @@ export const options = {
   maxChunk: () => new Option("--max-chunk <bytes>", "longest piece that is read at a time").argParser(bytes),
   threads: () =>
     new Option("--threads <count>", "threads that read (default: the processors this process may use)").argParser(integer(1, maxThreads)),
-  timeout: () => new Option("--timeout <seconds>", "give up after so long, with exit code 75").argParser(seconds),
+  timeout: () =>
+    new Option("--timeout <duration>", "give up after so long, with exit code 75: 5s, 500ms, 1h30m; a number alone is seconds").argParser(
+      duration,
+    ),
 };
 
 /** An option that takes one of these names; another one is ERR_OPTION_UNKNOWN, as it is for the library. */
@@ -50,12 +53,12 @@ export function integer(min: number, max: number): (text: string) => number {
   };
 }
 
-/** Seconds as a decimal number, in milliseconds. */
-function seconds(text: string): number {
-  const value = /^\d+(\.\d+)?$/.test(text) ? Math.ceil(Number(text) * 1000) : Number.NaN;
-  if (!(value >= 0 && value <= maxTimeoutMs))
-    throw new InvalidArgumentError(`It takes seconds as a decimal number from 0 (no deadline) to ${Math.floor(maxTimeoutMs / 1000)}.`);
-  return value;
+/** A duration in milliseconds. */
+function duration(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === undefined || ms > maxTimeoutMs)
+    throw new InvalidArgumentError(`It takes ${durationForms}; at most ${Math.floor(maxTimeoutMs / 1000)} seconds, 0 for no deadline.`);
+  return ms;
 }
 
 function collect(text: string, before: readonly string[] | undefined): string[] {

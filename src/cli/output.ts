@@ -1,7 +1,11 @@
+import { fitted } from "./wrapped.js";
+
 /** Where text goes: a standard stream, or a collector in tests. */
 export interface TextStream {
   write(text: string): unknown;
   readonly isTTY?: boolean;
+  /** Width of a terminal. */
+  readonly columns?: number;
   on?(event: "error", listener: (error: NodeJS.ErrnoException) => void): unknown;
 }
 
@@ -22,6 +26,12 @@ export class Output {
     // A reader that has seen enough (`mx inspect ... | head`) is no failure.
     stdout.on?.("error", ({ code }) => process.exit(code === "EPIPE" ? 0 : 74));
     stderr.on?.("error", () => {});
+  }
+
+  /** Text for people on stderr, in lines that fit a terminal's width. Its line breaks are kept; anything else that steers a terminal is shown instead. */
+  tell(text: string): void {
+    const lines = text.split("\n").map(printable);
+    this.stderr.write(`${fitted(lines.join("\n"), this.stderr.isTTY === true ? this.stderr.columns : undefined)}\n`);
   }
 
   /** One JSON document: addresses (bigint) as hex strings, maps as objects. */

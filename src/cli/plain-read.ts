@@ -8,7 +8,12 @@ const blockBytes = 8 * 2 ** 20;
  * Reads files whole through the page cache, with `parallelism` reads at a time into as many buffers that are used again and again: what reading
  * alone costs, without memory to put the bytes into. Resolves to the bytes read.
  */
-export async function plainRead(files: readonly string[], parallelism: number, signal: AbortSignal): Promise<number> {
+export async function plainRead(
+  files: readonly string[],
+  parallelism: number,
+  signal: AbortSignal,
+  onProgress: (bytes: number) => void,
+): Promise<number> {
   const buffers = Array.from({ length: parallelism }, () => Buffer.allocUnsafeSlow(blockBytes).fill(0));
   let bytes = 0;
   for (const file of files) {
@@ -27,6 +32,7 @@ export async function plainRead(files: readonly string[], parallelism: number, s
             if (bytesRead === 0) return;
             done += bytesRead;
             bytes += bytesRead;
+            onProgress(bytes);
           }
         }
       };

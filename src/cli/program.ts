@@ -9,6 +9,7 @@ import { addSample } from "./commands/sample.js";
 import { addVerify } from "./commands/verify.js";
 import type { Context } from "./context.js";
 import { tellFailure } from "./failure.js";
+import { fitted } from "./wrapped.js";
 
 const help = `
 A checkpoint is a .safetensors file, a .safetensors.index.json, or a folder with either; folders of the Hub's cache work as they are.
@@ -33,6 +34,11 @@ Exit codes (sysexits.h):
 
 Environment: MX_DRIVER, MX_THREADS, MX_TIMEOUT set defaults (docs/environment.md); NODE_DEBUG=modelexpress tells events.`;
 
+/** Columns of a help text: those of the terminal, where it is narrower than the texts are written for. */
+function helpWidth({ stdout }: Context["output"]): number {
+  return Math.min(140, stdout.isTTY === true ? (stdout.columns ?? 140) : 140);
+}
+
 /** Runs one command line and returns the exit code. Nothing is thrown. */
 export async function runCli(args: readonly string[], context: Context): Promise<number> {
   const { output } = context;
@@ -41,17 +47,17 @@ export async function runCli(args: readonly string[], context: Context): Promise
     .version(addonVersion, "-V, --version")
     .helpCommand("help [command]", "help for a command")
     .addHelpText("after", help)
-    .configureHelp({ helpWidth: 140 })
+    .configureHelp({ helpWidth: helpWidth(output) })
     .configureOutput({
-      writeOut: (text) => output.stdout.write(text),
+      writeOut: (text) => output.stdout.write(fitted(text, helpWidth(output))),
       // Errors are told below, in one form.
-      writeErr: (text) => (text.startsWith("error:") ? undefined : output.stderr.write(text)),
+      writeErr: (text) => (text.startsWith("error:") ? undefined : output.stderr.write(fitted(text, helpWidth(output)))),
     })
     .exitOverride();
   for (const add of [addInspect, addPlan, addLoad, addVerify, addProbe, addSample, addBench]) add(program, context);
   try {
     if (args.length === 0) {
-      output.stderr.write(program.helpInformation());
+      output.stderr.write(fitted(program.helpInformation(), helpWidth(output)));
       return 64;
     }
     await program.parseAsync(args, { from: "user" });

@@ -1,6 +1,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { type LibraryTried, loadNixl, type NixlApiOptions } from "../transfer/nixl/api.js";
+import { loadNixl, type NixlApiOptions } from "../transfer/nixl/api.js";
+import { type LibraryTried, whyNowhere } from "../transfer/nixl/library-paths.js";
 import { type UcxSettingState, ucxSettingMeaning, ucxSettings } from "../transfer/nixl/ucx-settings.js";
 import { type Finding, found, missing } from "./finding.js";
 
@@ -30,15 +31,6 @@ export async function nixlFinding(options: NixlApiOptions, environment: NodeJS.P
     if (tried === undefined) return missing(name, thrown instanceof Error ? thrown.message : String(thrown), remedy);
     return missing(name, whyNowhere(tried), remedy, { tried: tried.map(({ path }) => path).join(" ") });
   }
-}
-
-/** A dozen places where nothing lies are one reason; a library that is there and refused is one of its own. */
-function whyNowhere(tried: readonly LibraryTried[]): string {
-  const absent = /cannot open shared object file: No such file/;
-  const empty = new Set(tried.filter(({ why }) => absent.test(why)).map(({ from }) => from));
-  const refused = tried.filter(({ why }) => !absent.test(why)).map(({ path, why }) => (why.includes(path) ? why : `${path}: ${why}`));
-  const nowhere = empty.size === 0 ? [] : [`no libnixl_capi.so by ${[...empty].join(", ")}`];
-  return [...nowhere, ...refused].join("; ");
 }
 
 /** Plugins that NIXL finds, by their files; whether one can be loaded is seen when an agent is made. */

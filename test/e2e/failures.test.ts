@@ -42,6 +42,7 @@ describe("64, wrong usage", () => {
     [["load", "x", "--threads", "two"], "ERR_OPTION_INVALID"],
     [["load", "x", "--timeout", "-1"], "ERR_OPTION_INVALID"],
     [["load", "x", "--timeout", "1e9"], "ERR_OPTION_INVALID"],
+    [["load", "x", "--timeout", "5 days"], "ERR_OPTION_INVALID"],
     [["load", "x", "--max-chunk", "8 potatoes"], "ERR_OPTION_INVALID"],
     [["plan", "x", "--placement", "random"], "ERR_OPTION_UNKNOWN"],
     [["sample", "x", "--shape", "gpt"], "ERR_OPTION_UNKNOWN"],
@@ -108,6 +109,15 @@ describe("69, not available here", () => {
     expect(JSON.parse(stdout).report.driver.asked).toBe("auto");
   });
 
+  it("for NIXL that is not installed, in three lines that say where to read on", async () => {
+    const env = { MX_NIXL_LIBRARY: "", LD_LIBRARY_PATH: "", PATH: "/nowhere" };
+    const args = ["load", sampleFile(), "--driver", "nixl"];
+    const error = await failing(args, 69, "ERR_NIXL_NOT_FOUND", { env });
+    expect(error.message).toMatch(/ no libnixl_capi\.so on the loader's path or in NVIDIA's usual places; python3 cannot be asked: /);
+    expect(error.remedy).toContain("Read on: `mx probe`");
+    expect(error.tried.length).toBeGreaterThan(10);
+  });
+
   it("for memory that is not there", async () => {
     const file = join(temporaryFolder(), "large.safetensors");
     const bytes = 2 ** 43;
@@ -132,7 +142,7 @@ describe("74, the disk failed", () => {
 describe("75, timed out", () => {
   it("for a read that never returns", async () => {
     const env = faultEnv({ hangOffset: faultyOffset }, join(temporaryFolder(), "report"));
-    await failing(["load", sampleFile(), "--driver", "pread", "--timeout", "0.3"], 75, "ERR_TRANSFER_TIMEOUT", { env });
+    await failing(["load", sampleFile(), "--driver", "pread", "--timeout", "300ms"], 75, "ERR_TRANSFER_TIMEOUT", { env });
   });
 });
 

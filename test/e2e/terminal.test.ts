@@ -36,15 +36,43 @@ describe("mx --help", () => {
   });
 });
 
+/** Runs `mx` on a terminal of so many columns; what it writes to both streams is in `stdout`. */
+function onTerminal(columns: number, args: readonly string[]) {
+  const script = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)";
+  const sized = ["sh", "-c", `stty cols ${columns} rows 24; exec "$0" "$@"`, process.execPath, join(root, "dist/cli/main.js")];
+  return runProgram("python3", ["-c", script, ...sized, ...args], { env: { TERM: "xterm" } });
+}
+
 describe("the streams", () => {
-  it("show a bar on a terminal, and take it away", async () => {
-    const script = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)";
-    const mx = [process.execPath, join(root, "dist/cli/main.js"), "sample", temporaryFolder(), "--bytes", "16MiB"];
-    const { code, stdout } = await runProgram("python3", ["-c", script, ...mx], { env: { TERM: "xterm" } });
+  it("show a bar on a terminal, with rate and time left, and take it away", async () => {
+    const { code, stdout } = await onTerminal(120, ["sample", temporaryFolder(), "--bytes", "64MiB"]);
     expect(code).toBe(0);
-    expect(stdout).toMatch(/writing =*-* *\d+%/);
+    expect(stdout).toMatch(/writing =*-* \d+% {2}\S+ \S+ of 64 MiB/);
+    expect(stdout).toMatch(/ of 64 MiB {2}\S+ .B\/s {2}.+ left/);
     // cli-progress erases the line and shows the cursor again.
     expect(stdout).toContain("\u001b[?25h");
+  });
+
+  it("show a bar that fits, also while timing", async () => {
+    const folder = temporaryFolder();
+    expect((await runMx(["sample", folder, "--bytes", "1MiB"])).code).toBe(0);
+    const { code, stdout } = await onTerminal(20, ["bench", folder, "--rounds", "1"]);
+    expect(code).toBe(0);
+    const bars = stdout.split("\u001b").flatMap((part) => /timing, warm \d+%.*/.exec(part) ?? []);
+    expect(bars.length).toBeGreaterThan(0);
+    for (const bar of bars) expect(bar.length, bar).toBeLessThan(20);
+  });
+
+  it("fit errors and help to a terminal's width", async () => {
+    for (const args of [
+      ["load", "/nowhere/model.safetensors"],
+      ["load", "--help"],
+    ]) {
+      const { stdout } = await onTerminal(60, args);
+      const lines = stdout.replaceAll("\r", "").split("\n");
+      expect(lines.length).toBeGreaterThan(3);
+      for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(60);
+    }
   });
 
   it("show no bar without one", async () => {

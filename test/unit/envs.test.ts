@@ -16,6 +16,8 @@ describe("readEnv", () => {
     ["MX_TIMEOUT", "0.25", 250],
     ["MX_TIMEOUT", "0.0001", 1],
     ["MX_TIMEOUT", "2147483", 2_147_483_000],
+    ["MX_TIMEOUT", "500ms", 500],
+    ["MX_TIMEOUT", "1m30s", 90_000],
   ] as const)("%s=%s", (name, text, value) => {
     expect(readEnv(name, text === undefined ? {} : { [name]: text })).toBe(value);
   });
@@ -30,7 +32,8 @@ describe("readEnv", () => {
     ["MX_THREADS", "two"],
     ["MX_THREADS", "0x4"],
     ["MX_TIMEOUT", "-1"],
-    ["MX_TIMEOUT", "1s"],
+    ["MX_TIMEOUT", "1 day"],
+    ["MX_TIMEOUT", "597h"],
     ["MX_TIMEOUT", "1e3"],
     ["MX_TIMEOUT", "Infinity"],
     ["MX_TIMEOUT", "2147484"],

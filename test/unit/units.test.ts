@@ -5,6 +5,7 @@ import {
   formatRate,
   isPowerOfTwo,
   parseBytes,
+  parseDuration,
   requireInteger,
   requireOneOf,
   requirePowerOfTwo,
@@ -33,6 +34,33 @@ describe("parseBytes", () => {
     "refuses %j",
     (text) => {
       expect(parseBytes(text)).toBeUndefined();
+    },
+  );
+});
+
+describe("parseDuration", () => {
+  it.each([
+    ["0", 0],
+    ["30", 30_000],
+    ["0.25", 250],
+    ["0.29", 290],
+    ["0.0001", 1],
+    ["500ms", 500],
+    ["5s", 5000],
+    [" 1.5 MIN ", 90_000],
+    ["2m", 120_000],
+    ["1h30m", 5_400_000],
+    ["2 min 5 s", 125_000],
+    ["1s500ms", 1500],
+    ["0s", 0],
+  ])("%s", (text, ms) => {
+    expect(parseDuration(text)).toBe(ms);
+  });
+
+  it.each(["", " ", "-1", "+1s", "1e3", "s", "5 days", "1,5s", "5s5s", "5s 1m", "1m 30", "30 1m", "5sec", "Infinity", "1h-1m", "٣s"])(
+    "refuses %j",
+    (text) => {
+      expect(parseDuration(text)).toBeUndefined();
     },
   );
 });

@@ -2,13 +2,16 @@ import type { Command } from "commander";
 import type { Checkpoint } from "../../checkpoint/checkpoint.js";
 import { openCheckpoint } from "../../checkpoint/open.js";
 import type { DriverName } from "../../envs.js";
+import type { ErrorCode } from "../../error-codes.js";
 import { ModelExpressError } from "../../errors.js";
 import { loadCheckpoint } from "../../loader/load-checkpoint.js";
 import { addon } from "../../native/load.js";
 import { formatBytes, formatDuration, formatRate } from "../../units.js";
 import type { Context } from "../context.js";
 import { type GivenOptions, integer, options } from "../options.js";
+import type { Output } from "../output.js";
 import { dropCache, plainRead } from "../plain-read.js";
+import { progressBar } from "../progress.js";
 
 interface BenchArguments extends GivenOptions {
   readonly rounds: number;
@@ -23,13 +26,15 @@ interface BenchRow {
   /** Medians; null where the driver is refused here. */
   readonly ms: number | null;
   readonly bytesPerSecond: number | null;
-  /** Of the paired rates: this one over the plain read of the same round. */
+  /** This speed over that of the plain read, of the very medians: above 1 it is the faster one. */
   readonly ratioToPlain: number | null;
   readonly refused?: string;
 }
 
 /** The drivers that copy. `map` copies nothing: its time would say nothing of reading. */
 const drivers = ["auto", "pread", "io_uring"] as const satisfies readonly DriverName[];
+/** A driver that is refused here leaves its row empty. */
+const refusals: readonly ErrorCode[] = ["ERR_TRANSFER_IO_URING_REFUSED", "ERR_TRANSFER_IO_URING_UNSOUND", "ERR_TRANSFER_DIRECT_REFUSED"];
 /** A cold round counts when no more than this part of the bytes came from the cache. */
 const coldShare = 0.02;
 
@@ -55,9 +60,9 @@ export function addBench(program: Command, context: Context): void {
 
 async function bench(path: string, { rounds, threads, weights, json }: BenchArguments, { output, signal }: Context): Promise<void> {
   const checkpoint = await openCheckpoint(path, { signal, ...(weights === undefined ? {} : { weights }) });
-  const warm = await measure(checkpoint, "warm", rounds, threads, signal);
+  const warm = await measure(checkpoint, "warm", { rounds, threads, signal, output });
   const whyNotCold = await cannotDrop(checkpoint, signal);
-  const cold = whyNotCold === undefined ? await measure(checkpoint, "cold", rounds, threads, signal) : [];
+  const cold = whyNotCold === undefined ? await measure(checkpoint, "cold", { rounds, threads, signal, output }) : [];
   if (json) {
     output.json({
       path: checkpoint.path,
@@ -78,69 +83,88 @@ async function bench(path: string, { rounds, threads, weights, json }: BenchArgu
       { title: "driver" },
       { title: "time", right: true },
       { title: "speed", right: true },
-      { title: "of plain read", right: true },
+      { title: "against plain read", right: true },
     ],
     [...warm, ...cold].map(({ cache, name, ms, bytesPerSecond, ratioToPlain, refused }) =>
       ms === null || bytesPerSecond === null || ratioToPlain === null
         ? [cache, name, "-", "-", `refused: ${refused}`]
-        : [cache, name, formatDuration(ms), formatRate(bytesPerSecond), ratioToPlain.toFixed(2)],
+        : [cache, name, formatDuration(ms), formatRate(bytesPerSecond), `${ratioToPlain.toFixed(2)}x as fast`],
     ),
   );
   if (whyNotCold !== undefined) output.line(`cold: not measured, ${whyNotCold}`);
 }
 
-async function measure(
-  checkpoint: Checkpoint,
-  cache: Cache,
-  rounds: number,
-  threads: number | undefined,
-  signal: AbortSignal,
-): Promise<BenchRow[]> {
+interface Measuring {
+  readonly rounds: number;
+  readonly threads: number | undefined;
+  readonly signal: AbortSignal;
+  readonly output: Output;
+}
+
+async function measure(checkpoint: Checkpoint, cache: Cache, { rounds, threads, signal, output }: Measuring): Promise<BenchRow[]> {
   const files = checkpoint.shards.map(({ file }) => file);
   const parallelism = threads ?? addon().availableParallelism();
   const names = ["plain read", ...drivers] as const;
   const times = new Map<string, number[]>(names.map((name) => [name, []]));
   const refused = new Map<string, string>();
-  for (let round = 0; round <= rounds; round++) {
-    // Each round starts with another one, so that none always runs on the memory that the same neighbour left.
-    for (let i = 0; i < names.length; i++) {
-      const name = names[(i + round) % names.length] ?? "plain read";
-      if (refused.has(name)) continue;
-      if (cache === "cold") await dropCache(files);
-      try {
-        const ms = name === "plain read" ? await timePlain(files, parallelism, signal) : await timeLoad(checkpoint, name, threads, signal);
-        if (round > 0) times.get(name)?.push(ms);
-      } catch (thrown) {
-        if (!(thrown instanceof ModelExpressError) || !thrown.code.endsWith("_REFUSED")) throw thrown;
-        refused.set(name, thrown.message);
+  const bar = progressBar(output, `timing, ${cache}`);
+  const each = checkpoint.byteLength;
+  let done = 0;
+  const timed = { checkpoint, files, parallelism, threads, signal, onProgress: (bytes: number) => tell(bytes) };
+  const tell = (bytes: number) => bar.update({ bytes: done + Math.min(bytes, each), totalBytes: (rounds + 1) * names.length * each });
+  try {
+    for (let round = 0; round <= rounds; round++) {
+      // Each round starts with another one, so that none always runs on the memory that the same neighbour left.
+      for (let i = 0; i < names.length; i++) {
+        const name = names[(i + round) % names.length] ?? "plain read";
+        if (!refused.has(name)) {
+          if (cache === "cold") await dropCache(files);
+          try {
+            const ms = name === "plain read" ? await timePlain(timed) : await timeLoad(timed, name);
+            if (round > 0) times.get(name)?.push(ms);
+          } catch (thrown) {
+            if (!(thrown instanceof ModelExpressError) || !refusals.includes(thrown.code)) throw thrown;
+            refused.set(name, thrown.message);
+          }
+        }
+        done += each;
+        tell(0);
       }
     }
+  } finally {
+    bar.stop();
   }
-  const plain = times.get("plain read") ?? [];
+  const plainMs = median(times.get("plain read") ?? []);
   return names.map((name): BenchRow => {
     const reason = refused.get(name);
     if (reason !== undefined) return { cache, name, ms: null, bytesPerSecond: null, ratioToPlain: null, refused: reason };
-    const own = times.get(name) ?? [];
-    const ms = median(own);
-    return {
-      cache,
-      name,
-      ms,
-      bytesPerSecond: (checkpoint.byteLength / ms) * 1000,
-      ratioToPlain: median(own.map((time, i) => (plain[i] ?? time) / time)),
-    };
+    const ms = median(times.get(name) ?? []);
+    return { cache, name, ms, bytesPerSecond: (each / ms) * 1000, ratioToPlain: plainMs / ms };
   });
 }
 
-async function timePlain(files: readonly string[], parallelism: number, signal: AbortSignal): Promise<number> {
+/** What one timed run needs. */
+interface Timed extends Omit<Measuring, "rounds" | "output"> {
+  readonly checkpoint: Checkpoint;
+  readonly files: readonly string[];
+  readonly parallelism: number;
+  readonly onProgress: (bytes: number) => void;
+}
+
+async function timePlain({ files, parallelism, signal, onProgress }: Timed): Promise<number> {
   const begin = performance.now();
-  await plainRead(files, parallelism, signal);
+  await plainRead(files, parallelism, signal, onProgress);
   return performance.now() - begin;
 }
 
-async function timeLoad(checkpoint: Checkpoint, driver: DriverName, threads: number | undefined, signal: AbortSignal): Promise<number> {
+async function timeLoad({ checkpoint, threads, signal, onProgress }: Timed, driver: DriverName): Promise<number> {
   const begin = performance.now();
-  const model = await loadCheckpoint(checkpoint, { driver, signal, ...(threads === undefined ? {} : { threads }) });
+  const model = await loadCheckpoint(checkpoint, {
+    driver,
+    signal,
+    onProgress: ({ bytes }) => onProgress(bytes),
+    ...(threads === undefined ? {} : { threads }),
+  });
   const ms = performance.now() - begin;
   await model.close();
   return ms;

@@ -33,7 +33,7 @@ With --json: { "tensors": [{ name, dtype, shape, byteLength, address, device, sh
 Examples:
   mx load ./folder
   mx load ./folder --device cuda:0
-  mx load ./folder --include '*.self_attn.*' --exclude '*.bias' --timeout 60
+  mx load ./folder --include '*.self_attn.*' --exclude '*.bias' --timeout 60s
   mx load model.safetensors --json --digest | jq -r '.tensors[] | .sha256 + "  " + .name'`;
 
 export function addLoad(program: Command, context: Context): void {

@@ -4,13 +4,8 @@ import { publish } from "../../events.js";
 import type { NativeNixl } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
-import { type LibraryPlace, libraryVersion, pythonPlaces, usualPlaces } from "./library-paths.js";
+import { type LibraryPlace, type LibraryTried, libraryVersion, pythonPlaces, usualPlaces, whyNowhere } from "./library-paths.js";
 import { nativeUcxSettings, publishUcxSettings } from "./ucx-settings.js";
-
-/** A place that was tried in vain. */
-export interface LibraryTried extends LibraryPlace {
-  readonly why: string;
-}
 
 /** NIXL's library, found and loaded. */
 export interface NixlApi {
@@ -33,7 +28,7 @@ const loaded = new Map<string, Promise<NixlApi>>();
 
 /**
  * Finds NIXL's library and loads it, once per process and place; it is never unloaded. Reads MX_NIXL_LIBRARY.
- * @throws ERR_NIXL_NOT_FOUND with every place tried in `tried` and the message
+ * @throws ERR_NIXL_NOT_FOUND with every place tried in `tried`
  */
 export function loadNixl(options: NixlApiOptions = {}): Promise<NixlApi> {
   const library = options.library ?? readEnv("MX_NIXL_LIBRARY");
@@ -59,14 +54,13 @@ async function find(library: string | undefined, from: string): Promise<NixlApi>
     publishUcxSettings(api.native.ucxSettings);
     return api;
   }
-  const lines = tried.map(({ path, from: source, why }) => `\n  ${path} (${source}): ${why}`).join("");
-  const message = `NIXL is not available: install it with \`pip install nixl-cu12\` (or nixl-cu13), or give the path of libnixl_capi.so with MX_NIXL_LIBRARY. Tried:${lines}`;
+  const message = `NIXL is not available (\`pip install nixl-cu12\` or nixl-cu13, or set MX_NIXL_LIBRARY): ${whyNowhere(tried)}`;
   throw errorOf("ERR_NIXL_NOT_FOUND", message, { facts: { tried } });
 }
 
-async function firstOf(places: readonly LibraryPlace[] | string, tried: LibraryTried[]): Promise<NixlApi | undefined> {
-  if (typeof places === "string") {
-    tried.push({ path: "libnixl_capi.so", from: "the site-packages of python3", why: places });
+async function firstOf(places: readonly LibraryPlace[] | LibraryTried, tried: LibraryTried[]): Promise<NixlApi | undefined> {
+  if ("why" in places) {
+    tried.push(places);
     return undefined;
   }
   for (const place of places) {
