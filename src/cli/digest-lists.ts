@@ -45,37 +45,48 @@ export function listedFile(list: string): string | undefined {
   return /^(.+)\.(sha\d+|md5|b2|b3|blake3)(sums?)?(\.(txt|asc))?$/i.exec(list)?.[1];
 }
 
-/** Text of a list: UTF-8, or UTF-16 with a byte-order mark, as PowerShell writes it. */
+/** Text of a list: UTF-8, or UTF-16, as PowerShell writes it; every second byte of that is 0, with or without a byte-order mark. */
 export function listText(bytes: Buffer): string {
   const [first, second] = bytes;
-  if (first === 0xff && second === 0xfe) return new TextDecoder("utf-16le").decode(bytes);
-  if (first === 0xfe && second === 0xff) {
+  if ((first === 0xff && second === 0xfe) || (first !== 0 && second === 0)) return new TextDecoder("utf-16le").decode(bytes);
+  if ((first === 0xfe && second === 0xff) || (first === 0 && second !== 0)) {
     const swapped = Buffer.from(bytes.subarray(0, bytes.length & ~1)).swap16();
     return new TextDecoder("utf-16le").decode(swapped);
   }
   return new TextDecoder("utf-8").decode(bytes);
 }
 
-/**
- * The digests of a list in the forms of `sha256sum` and its kin: text and binary mode, escaped names, the BSD form of `--tag`, a digest alone.
- * Lines of other kinds, such as comments and signatures, are passed over.
- */
+/** A line by the names of its parts; the first form that fits counts. */
+const forms = [
+  // sha256sum in text and binary mode, also with the algorithm in front; a digest alone.
+  /^\s*(?<escape>\\?)(?:(?<tag>sha\d+|md5):)?(?<digest>[0-9a-f]{32,128})(?:\s+\*?|\s*$)(?<name>.*)$/i,
+  // --tag, and BSD.
+  /^\s*(?<escape>\\?)(?<tag>[a-z0-9-]+) ?\((?<name>.+)\) ?= ?(?<digest>[0-9a-f]{32,128})\s*$/i,
+  // PowerShell's Get-FileHash.
+  /^\s*(?<tag>sha\d+|md5)\s+(?<digest>[0-9a-f]{32,128})\s+(?<name>\S.*?)\s*$/i,
+  // The name in front, also in a table.
+  /^[\s|]*(?<name>\S.*?)[\s:|]+(?<digest>[0-9a-f]{32,128})[\s|]*$/i,
+];
+
+/** The digests of a list. Lines of other kinds, such as comments and signatures, are passed over. */
 export function parseDigests(text: string, list: string): ListedDigest[] {
   const found: ListedDigest[] = [];
   for (const whole of text.split(/\r?\n|\r/)) {
     // A clear-signed text marks lines that begin with a dash.
     const line = whole.replace(/^- /, "");
-    const gnu = /^\s*(\\?)([0-9a-fA-F]{32,128})(?:\s+\*?|\s*$)(.*)$/.exec(line);
-    const bsd = /^\s*(\\?)([A-Za-z0-9-]+) ?\((.+)\) ?= ?([0-9a-fA-F]{32,128})\s*$/.exec(line);
-    const digest = (gnu?.[2] ?? bsd?.[4] ?? "").toLowerCase();
-    const algorithm = bsd ? byTag.get((bsd[2] ?? "").replace("-", "").toUpperCase()) : unnamed(digest, list);
-    if (algorithm === undefined) continue;
-    if (bsd && algorithm !== "blake2b512" && algorithm !== "blake3" && byDigits.get(digest.length) !== algorithm) continue;
-    const name = gnu?.[3] ?? bsd?.[3] ?? "";
-    const escaped = (gnu?.[1] ?? bsd?.[1]) === "\\";
-    found.push({ algorithm, digest, path: name === "" ? undefined : escaped ? unescaped(name) : name });
+    const parts = forms.map((form) => form.exec(line)?.groups).find((groups) => groups !== undefined);
+    if (parts === undefined) continue;
+    const { tag, name = "" } = parts;
+    const digest = (parts.digest ?? "").toLowerCase();
+    const algorithm = tag === undefined ? unnamed(digest, list) : byTag.get(tag.replace("-", "").toUpperCase());
+    if (algorithm === undefined || !fits(algorithm, digest)) continue;
+    found.push({ algorithm, digest, path: name === "" ? undefined : parts.escape === "\\" ? unescaped(name) : name });
   }
   return found;
+}
+
+function fits(algorithm: DigestAlgorithm, digest: string): boolean {
+  return algorithm === "blake2b512" || algorithm === "blake3" || byDigits.get(digest.length) === algorithm;
 }
 
 /** Some algorithms have digests of the same length; then the list's name tells. */

@@ -3,7 +3,7 @@ import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { isDigestList, listText, parseDigests } from "../../src/cli/digest-lists.js";
-import { knownDigests } from "../../src/cli/known-digests.js";
+import { knownDigests, type ReadLists } from "../../src/cli/known-digests.js";
 import { temporaryFolder } from "../support/folders.js";
 
 const a = "a".repeat(64);
@@ -25,6 +25,11 @@ describe("parseDigests", () => {
       `${"d".repeat(32)}  md5`,
       `${"e".repeat(128)}  sha512`,
       `${"a".repeat(63)}  short`,
+      `sha256:${a}  with algorithm`,
+      `SHA256          ${a.toUpperCase()}  C:\\x\\get-filehash  `,
+      `before: ${b}`,
+      `| table | ${b} |`,
+      `SHA512 (wrong length) = ${a}`,
       b,
     ].join("\n");
     expect(parseDigests(text, "SHA256SUMS").map(({ algorithm, digest, path }) => [path, algorithm, digest[0]])).toEqual([
@@ -37,6 +42,10 @@ describe("parseDigests", () => {
       ["windows", "sha256", "b"],
       ["md5", "md5", "d"],
       ["sha512", "sha512", "e"],
+      ["with algorithm", "sha256", "a"],
+      ["C:\\x\\get-filehash", "sha256", "a"],
+      ["before", "sha256", "b"],
+      ["table", "sha256", "b"],
       [undefined, "sha256", "b"],
     ]);
   });
@@ -96,18 +105,47 @@ describe("knownDigests", () => {
     expect((await knownDigests(join(folder, "y"))).digests.map(({ digest }) => digest)).toEqual([a, b]);
   });
 
-  it("tells a SHA256SUMS that cannot be read", async () => {
+  it("goes on where a list cannot be read, and says why", async () => {
     const folder = temporaryFolder();
     mkdirSync(join(folder, "SHA256SUMS"));
-    await expect(knownDigests(join(folder, "x"))).rejects.toMatchObject({ code: "ERR_CHECKPOINT_IO", errno: "EISDIR" });
+    execFileSync("mkfifo", [join(folder, "checksums.txt")]);
+    symlinkSync("md5sums.txt", join(folder, "md5sums.txt"));
+    const x = await knownDigests(join(folder, "x"));
+    expect(x).toEqual({
+      digests: [],
+      reason: [
+        `${join(folder, "SHA256SUMS")} cannot be read: it is no regular file`,
+        `${join(folder, "checksums.txt")} cannot be read: it is no regular file`,
+        `${join(folder, "md5sums.txt")} cannot be read: ELOOP`,
+      ].join("; "),
+    });
+    writeFileSync(join(folder, "x.sha256"), a);
+    expect((await knownDigests(join(folder, "x"))).digests).toEqual([{ algorithm: "sha256", digest: a, source: "x.sha256" }]);
   });
 
-  it("refuses a SHA256SUMS that would never end", async () => {
+  it("leaves lists of other files out of the reasons", async () => {
     const folder = temporaryFolder();
-    execFileSync("mkfifo", [join(folder, "SHA256SUMS")]);
-    await expect(knownDigests(join(folder, "x"))).rejects.toMatchObject({
-      code: "ERR_CHECKPOINT_IO",
-      message: expect.stringContaining("no regular file"),
-    });
+    for (const name of ["x", "y"]) writeFileSync(join(folder, name), "");
+    writeFileSync(join(folder, "x.sha256"), a);
+    expect((await knownDigests(join(folder, "y"))).reason).toBe("no list of digests beside it, and no blob of the Hub's cache");
+  });
+
+  it("tells a line that names the file without a digest", async () => {
+    const folder = temporaryFolder();
+    writeFileSync(join(folder, "SHA256SUMS"), `${a.slice(1)}  x\n${a}  y\n`);
+    expect((await knownDigests(join(folder, "x"))).reason).toBe("SHA256SUMS names it, but with no digest that can be read");
+  });
+
+  it("looks in every folder between the file and the checkpoint's, and reads each list once", async () => {
+    const folder = temporaryFolder();
+    mkdirSync(join(folder, "one/two"), { recursive: true });
+    for (const name of ["x", "y"]) writeFileSync(join(folder, "one/two", name), "");
+    writeFileSync(join(folder, "SHA256SUMS"), `${a}  one/two/x\n`);
+    writeFileSync(join(folder, "one/SHA256SUMS"), `${b}  ./two/y\n`);
+    const lists: ReadLists = new Map();
+    const digest = async (name: string) =>
+      (await knownDigests(join(folder, "one/two", name), folder, lists)).digests.map(({ digest }) => digest);
+    expect([await digest("x"), await digest("y")]).toEqual([[a], [b]]);
+    expect([...lists.keys()].sort()).toEqual([join(folder, "SHA256SUMS"), join(folder, "one/SHA256SUMS")]);
   });
 });

@@ -1,3 +1,5 @@
+import { stat } from "node:fs/promises";
+import { dirname } from "node:path";
 import { type Command, Option } from "commander";
 import { abortable } from "../../checkpoint/abortable.js";
 import { openCheckpoint } from "../../checkpoint/open.js";
@@ -6,7 +8,7 @@ import { addon } from "../../native/load.js";
 import { formatBytes } from "../../units.js";
 import type { Context } from "../context.js";
 import { hashFile } from "../hash-file.js";
-import { type KnownDigest, knownDigests } from "../known-digests.js";
+import { type KnownDigest, knownDigests, type ReadLists } from "../known-digests.js";
 import { options } from "../options.js";
 import { type Progress, progressBar } from "../progress.js";
 
@@ -29,10 +31,14 @@ interface VerifiedShard {
   readonly expected: readonly KnownDigest[];
 }
 
+/** Shorter than that it may be what the file system rounds. */
+const minSparseBytes = 2 ** 20;
+
 const help = `
 The structure is every rule of the format: headers, offsets, sizes, the index. The bytes are hashed where a digest of them is known:
   - blobs of the Hub's cache, which are stored under their SHA-256 or Git object name, however many links lead to them
-  - files named in lists beside them: SHA256SUMS, sha256sum.txt, checksums.txt, model.safetensors.sha256 and the like, also of SHA-512, SHA-1, MD5
+  - files named in lists beside them, or above them up to the checkpoint's folder: SHA256SUMS, sha256sum.txt, checksums.txt,
+    model.safetensors.sha256 and the like, also of SHA-512, SHA-1, MD5
 Each file ends as "ok", "mismatch" or "unverified". A mismatch ends with exit code 65; so does "unverified" under --require.
 
 Examples:
@@ -53,8 +59,14 @@ export function addVerify(program: Command, context: Context): void {
 
 async function verify(path: string, { weights, json, require }: VerifyOptions, { output, signal }: Context): Promise<void> {
   const checkpoint = await openCheckpoint(path, { signal, ...(weights === undefined ? {} : { weights }) });
-  const folder = checkpoint.path;
-  const known = await Promise.all(checkpoint.shards.map(async (shard) => ({ shard, ...(await knownDigests(shard.file, folder)) })));
+  const folder = checkpoint.kind === "folder" ? checkpoint.path : dirname(checkpoint.path);
+  const lists: ReadLists = new Map();
+  const known = await Promise.all(
+    checkpoint.shards.map(async (shard) => {
+      const { digests, reason } = await knownDigests(shard.file, folder, lists);
+      return { shard, digests, reason: `${reason}${await sparseNote(shard)}` };
+    }),
+  );
   const files = known
     .filter(({ digests }) => digests.length > 0)
     .map(({ shard, digests }) => ({ ...shard, algorithms: [...new Set(digests.map(({ algorithm }) => algorithm))] }));
@@ -101,11 +113,28 @@ async function verify(path: string, { weights, json, require }: VerifyOptions, {
   }
 }
 
+/**
+ * Says of a file that less of it is stored than it is long. That proves nothing: zeros may have been left out on purpose, and file systems that
+ * compress store less, too. But it is also how a download looks that reserved its length and did not fill it.
+ */
+async function sparseNote({ file, byteLength }: { readonly file: string; readonly byteLength: number }): Promise<string> {
+  const blocks = await stat(file).then(
+    (found) => found.blocks,
+    () => 0,
+  );
+  const storedBytes = 512 * blocks;
+  // A file system that counts no blocks at all does not know.
+  if (storedBytes === 0 || storedBytes + minSparseBytes > byteLength) return "";
+  return `; only ${formatBytes(storedBytes)} of its ${formatBytes(byteLength)} are stored, the rest may be zeros that a download never filled`;
+}
+
 function mismatch({ file, sha256, digests, expected }: VerifiedShard, shards: readonly VerifiedShard[]) {
   const count = shards.filter(({ status }) => status === "mismatch").length;
   const wanted = expected.map(({ algorithm, digest, source }) => `${algorithm} ${digest} (${source})`).join(", ");
   const has = Object.entries(digests).map(([algorithm, digest]) => `${algorithm} ${digest}`);
-  const message = `${count} of ${shards.length} shard(s) differ: ${file} has ${has.join(", ")}, expected ${wanted}`;
+  const contradictory = expected.some((one) => expected.some((other) => one.algorithm === other.algorithm && one.digest !== other.digest));
+  const contradiction = contradictory ? "; what is expected contradicts itself" : "";
+  const message = `${count} of ${shards.length} shard(s) differ: ${file} has ${has.join(", ")}, expected ${wanted}${contradiction}`;
   return errorOf("ERR_VERIFY_MISMATCH", message, { facts: { file, ...(sha256 === undefined ? {} : { sha256 }), digests, expected } });
 }
 

@@ -1,0 +1,168 @@
+import { createHash } from "node:crypto";
+import { chmodSync, mkdirSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { temporaryFolder } from "../support/folders.js";
+import { runMx } from "../support/run-node.js";
+import { buildSafetensors, writeIndex } from "../support/safetensors.js";
+import { unavailable } from "../support/unavailable.js";
+
+const bytes = buildSafetensors({ w: { dtype: "U8", shape: [64] } });
+const damaged = Buffer.from(bytes).fill(0xff, bytes.length - 1);
+const digest = (algorithm: string, of: Uint8Array = bytes) => createHash(algorithm).update(of).digest("hex");
+const gitBlob = createHash("sha1").update(`blob ${bytes.length}\0`).update(bytes).digest("hex");
+
+function folderOf(files: Readonly<Record<string, Buffer | string>>): string {
+  const folder = temporaryFolder();
+  for (const [name, contents] of Object.entries(files)) {
+    mkdirSync(dirname(join(folder, name)), { recursive: true });
+    writeFileSync(join(folder, name), contents);
+  }
+  return folder;
+}
+
+/** Exit code, shards and error of `mx verify --json`. */
+async function verify(path: string, ...flags: string[]) {
+  const { code, stdout, stderr } = await runMx(["verify", path, "--json", ...flags]);
+  return { code, shards: JSON.parse(stdout).shards, error: stderr === "" ? undefined : JSON.parse(stderr).error };
+}
+
+describe("mx verify hashes as the list wants it", () => {
+  it.each([
+    ["SHA512SUMS", "sha512", digest("sha512")],
+    ["sha384sums.txt", "sha384", digest("sha384")],
+    ["sha224sums.txt", "sha224", digest("sha224")],
+    ["MD5SUMS", "md5", digest("md5")],
+    ["sha1sum.txt", "sha1", digest("sha1")],
+    ["b2sums.txt", "blake2b512", digest("blake2b512")],
+  ])("%s", async (list, algorithm, right) => {
+    const text = `${right}  model.safetensors\n`;
+    expect(await verify(folderOf({ "model.safetensors": bytes, [list]: text }))).toMatchObject({
+      code: 0,
+      shards: [{ status: "ok", digests: { [algorithm]: right }, expected: [{ algorithm, source: list }] }],
+    });
+    expect(await verify(folderOf({ "model.safetensors": damaged, [list]: text }))).toMatchObject({
+      code: 65,
+      shards: [{ status: "mismatch" }],
+      error: { code: "ERR_VERIFY_MISMATCH" },
+    });
+  });
+
+  it("and the Hub's cache, by SHA-256 or Git object name", async () => {
+    for (const [name, algorithm] of [
+      [gitBlob, "git-blob"],
+      [digest("sha256"), "sha256"],
+    ] as const) {
+      for (const [contents, code, status] of [
+        [bytes, 0, "ok"],
+        [damaged, 65, "mismatch"],
+      ] as const) {
+        const folder = folderOf({ [`blobs/${name}`]: contents });
+        mkdirSync(join(folder, "snapshots/main"), { recursive: true });
+        symlinkSync(`../../blobs/${name}`, join(folder, "snapshots/main/model.safetensors"));
+        expect(await verify(join(folder, "snapshots/main"))).toMatchObject({ code, shards: [{ status, expected: [{ algorithm }] }] });
+      }
+    }
+  });
+});
+
+describe("what contradicts itself is a mismatch", () => {
+  const wrong = "0".repeat(64);
+  it.each<[string, Readonly<Record<string, string>>]>([
+    ["two lists", { SHA256SUMS: digest("sha256"), "checksums.txt": wrong }],
+    ["lists of two algorithms", { MD5SUMS: digest("md5"), SHA256SUMS: wrong }],
+    ["two lines of a list", { SHA256SUMS: `${digest("sha256")}  model.safetensors\n${wrong}` }],
+    ["the list of the folder and that of the file", { SHA256SUMS: wrong, "model.safetensors.sha256": digest("sha256") }],
+  ])("%s", async (_, lists) => {
+    const files = Object.entries(lists).map(([name, first]) => [name, `${first}  model.safetensors\n`]);
+    const found = await verify(folderOf({ "model.safetensors": bytes, ...Object.fromEntries(files) }));
+    expect(found).toMatchObject({ code: 65, shards: [{ status: "mismatch" }], error: { code: "ERR_VERIFY_MISMATCH" } });
+    expect(found.error.message.includes("what is expected contradicts itself")).toBe(!("MD5SUMS" in lists));
+  });
+
+  it("a list and the Hub's cache", async () => {
+    const name = digest("sha256");
+    const folder = folderOf({ [`blobs/${name}`]: bytes, "snapshots/main/SHA256SUMS": `${wrong}  model.safetensors\n` });
+    symlinkSync(`../../blobs/${name}`, join(folder, "snapshots/main/model.safetensors"));
+    expect(await verify(join(folder, "snapshots/main"))).toMatchObject({ code: 65, shards: [{ status: "mismatch" }] });
+  });
+});
+
+it("mx verify of an index finds lists for shards in folders below, beside the index and on the way", async () => {
+  const shard = (name: string) => buildSafetensors({ [name]: { dtype: "U8", shape: [3] } });
+  const folder = folderOf({ "x/y/1.safetensors": shard("a"), "x/y/2.safetensors": shard("b"), "x/y/3.safetensors": shard("c") });
+  const index = join(folder, "m.safetensors.index.json");
+  writeIndex(index, { a: "x/y/1.safetensors", b: "x/y/2.safetensors", c: "x/y/3.safetensors" });
+  writeFileSync(join(folder, "SHA256SUMS"), `${digest("sha256", shard("a"))}  x/y/1.safetensors\n`);
+  writeFileSync(join(folder, "x/SHA512SUMS"), `${digest("sha512", shard("b"))}  y/2.safetensors\n`);
+  for (const path of [index, folder]) {
+    expect(await verify(path)).toMatchObject({
+      code: 0,
+      shards: [
+        { name: "x/y/1.safetensors", status: "ok", expected: [{ source: "SHA256SUMS" }] },
+        { name: "x/y/2.safetensors", status: "ok", expected: [{ source: "SHA512SUMS" }] },
+        { name: "x/y/3.safetensors", status: "unverified", reason: "SHA512SUMS does not name it; SHA256SUMS does not name it" },
+      ],
+    });
+  }
+  expect(await verify(index, "--require")).toMatchObject({ code: 65, error: { code: "ERR_VERIFY_UNVERIFIED", unverified: 1 } });
+});
+
+describe("a list that is of no use does not end mx verify", () => {
+  const good = { "m-1-of-2.safetensors": bytes, "m-2-of-2.safetensors": buildSafetensors({ v: { dtype: "U8", shape: [1] } }) };
+  const listOfFirst = { "m-1-of-2.safetensors.sha256": `${digest("sha256")}\n` };
+
+  it.each<[string, (folder: string) => void, string]>([
+    ["a folder", (folder) => mkdirSync(join(folder, "SHA256SUMS")), "SHA256SUMS cannot be read: it is no regular file"],
+    ["a link that leads nowhere", (folder) => symlinkSync("none", join(folder, "SHA256SUMS")), "SHA256SUMS cannot be read: ENOENT"],
+    [
+      "too long",
+      (folder) => {
+        writeFileSync(join(folder, "SHA256SUMS"), "");
+        truncateSync(join(folder, "SHA256SUMS"), 2 ** 26 + 1);
+      },
+      "SHA256SUMS cannot be read: it is longer than 67108864 bytes",
+    ],
+    ["free text", (folder) => writeFileSync(join(folder, "SHA256SUMS"), "none yet\n"), "SHA256SUMS holds no digest"],
+    ["bytes", (folder) => writeFileSync(join(folder, "SHA256SUMS"), Buffer.alloc(100, 0xff)), "SHA256SUMS holds no digest"],
+    [
+      "a digest cut short",
+      (folder) => writeFileSync(join(folder, "SHA256SUMS"), "abc  m-2-of-2.safetensors\n"),
+      "SHA256SUMS names it, but with no digest that can be read",
+    ],
+  ])("because it is %s", async (_, make, reason) => {
+    const folder = folderOf({ ...good, ...listOfFirst });
+    make(folder);
+    expect(await verify(folder)).toMatchObject({
+      code: 0,
+      shards: [{ status: "ok" }, { status: "unverified", reason: expect.stringContaining(reason) }],
+    });
+    expect((await verify(folder, "--require")).code).toBe(65);
+  });
+
+  it("because this user may not read it", async (context) => {
+    if (process.getuid?.() !== 0) unavailable(context, "another user needs root");
+    const folder = folderOf({ ...good, SHA256SUMS: "" });
+    chmodSync(folder, 0o755);
+    chmodSync(join(folder, "SHA256SUMS"), 0);
+    const under = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    const { code, stdout } = await runMx(["verify", folder, "--json"], { under });
+    const reason = `${join(folder, "SHA256SUMS")} cannot be read: EACCES`;
+    expect([code, JSON.parse(stdout).shards]).toMatchObject([
+      0,
+      [
+        { status: "unverified", reason },
+        { status: "unverified", reason },
+      ],
+    ]);
+  });
+});
+
+it("mx verify says of an unverified file that parts of it may never have been written", async () => {
+  const whole = buildSafetensors({ w: { dtype: "U8", shape: [8 * 2 ** 20] } });
+  const folder = folderOf({ "model.safetensors": whole.subarray(0, 4096) });
+  truncateSync(join(folder, "model.safetensors"), whole.length);
+  const [shard] = (await verify(folder)).shards;
+  expect(shard).toMatchObject({ status: "unverified" });
+  expect(shard.reason).toMatch(/; only .* of its 8 MiB are stored, the rest may be zeros that a download never filled$/);
+});
