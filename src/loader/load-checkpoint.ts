@@ -15,7 +15,7 @@ import { LoadedModel } from "./loaded-model.js";
 import { openBefore } from "./open-before.js";
 import { type LoadOptions, resolveLoadOptions } from "./options.js";
 import { planInTurns, withMemory } from "./plan-in-turns.js";
-import { makeReport } from "./report.js";
+import { identityNotKept, makeReport } from "./report.js";
 
 /**
  * Brings the tensors of a checkpoint into one allocation of an arena, in the memory of the host or of a CUDA device. Every byte is in place when it resolves.
@@ -71,6 +71,9 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
 
   for (const [row, reason] of summary.fallback.entries()) {
     if (reason !== "") publish({ event: "load.fallback", file: checkpoint.shards[row]?.file, driver: settings.driver, reason });
+  }
+  for (const [row, bits] of summary.unkept.entries()) {
+    if (bits !== 0) publish({ event: "load.identity-not-kept", file: checkpoint.shards[row]?.file, what: identityNotKept(bits) });
   }
   const report = makeReport({
     checkpoint,

@@ -52,6 +52,11 @@ export interface ShardReport {
   readonly used: readonly ReadPath[];
   /** Why these ways, in words. */
   readonly reason: string;
+  /**
+   * What tells the file again and its file system did not keep, as on many FUSE mounts. The bytes are of one open file all the same, whose header is the
+   * planned one.
+   */
+  readonly identityNotKept: readonly ("inode" | "mtime")[];
   readonly bytes: number;
   readonly bytesFromCache: number | null;
   readonly bytesFromDisk: number | null;
@@ -128,10 +133,16 @@ function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, devi
     placement: shard.placement,
     used: Object.freeze(used),
     reason: device === "host" ? reasonFor(driver, { buffered, cached, direct, fallback }) : deviceReason(driver, way, fallback),
+    identityNotKept: Object.freeze(identityNotKept(summary.unkept[shard.index] ?? 0)),
     bytes: shard.bytes,
     bytesFromCache: known ? cached : null,
     bytesFromDisk: known ? buffered + direct - cached : null,
   });
+}
+
+/** The names of the bits of `unkept`. */
+export function identityNotKept(bits: number): ("inode" | "mtime")[] {
+  return [...((bits & 1) === 0 ? [] : (["inode"] as const)), ...((bits & 2) === 0 ? [] : (["mtime"] as const))];
 }
 
 function deviceReason(driver: DriverName, way: ReadPath | undefined, fallback: string): string {

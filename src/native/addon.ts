@@ -29,10 +29,8 @@ export interface ShardColumns {
   readonly size: Float64Array;
   /** File offset of the first data byte (8 + header length). */
   readonly dataStart: Float64Array;
-  /** Identity of the file at the time its header was read; a transfer compares it. */
-  readonly dev: BigUint64Array;
-  readonly ino: BigUint64Array;
-  readonly mtimeNs: BigInt64Array;
+  /** What tells each file again (device, inode number, time of modification and, where those do not last, its header), opaque: 6 entries per file. A transfer compares it. */
+  readonly identity: BigUint64Array;
   /** Alignment in bytes that direct I/O needs for file offsets and for memory (statx STATX_DIOALIGN); 0 where the kernel does not say. */
   readonly dioOffsetAlign: Uint32Array;
   readonly dioMemAlign: Uint32Array;
@@ -193,9 +191,8 @@ export interface NativeStaging {
 export interface TransferFiles {
   readonly paths: string[];
   readonly size: Float64Array;
-  readonly dev: BigUint64Array;
-  readonly ino: BigUint64Array;
-  readonly mtimeNs: BigInt64Array;
+  /** As in {@link ShardColumns}. */
+  readonly identity: BigUint64Array;
   readonly dioOffsetAlign: Uint32Array;
   readonly dioMemAlign: Uint32Array;
 }
@@ -233,6 +230,8 @@ export interface TransferSummary {
   readonly directByThreads: Uint8Array;
   /** Why a file was not read the way `auto` prefers; empty where it was. */
   readonly fallback: string[];
+  /** What of each file's identity its file system did not keep: bit 0 the inode number, bit 1 the time of modification. */
+  readonly unkept: Uint8Array;
   /** Reads made, of both lanes. */
   readonly reads: number;
 }
@@ -334,10 +333,10 @@ export interface NativeFile {
   readonly name: string;
   /** Bytes when it was opened. */
   readonly size: number;
+  /** What of the planned identity its file system did not keep, as in {@link TransferSummary}. */
+  readonly unkept: number;
   /** ERR_TRANSFER_FILE_CHANGED when it is not what it was when it was opened. */
-  requireUnchanged(): void;
-  /** ERR_TRANSFER_FILE_CHANGED when it is not in the state that a plan was made from; `mtimeNs` has one entry. */
-  requirePlanned(size: number, dev: bigint, ino: bigint, mtimeNs: BigInt64Array): void;
+  requireUnchanged(): Promise<void>;
   close(): void;
 }
 
@@ -409,9 +408,9 @@ export interface Addon {
   ): NativeTransfer;
   /**
    * Maps each piece privately over its place in a host arena, on a native thread: addresses congruent to file offsets modulo the page size, the
-   * pages of a piece belong to no other.
+   * pages of a piece belong to no other. Resolves to what `TransferSummary.unkept` holds.
    */
-  mapFiles(arena: NativeArena, files: TransferFiles, pieces: TransferPieces): Promise<void>;
+  mapFiles(arena: NativeArena, files: TransferFiles, pieces: TransferPieces): Promise<Uint8Array>;
 
   /** SHA-256 of memory ranges, 32 bytes each, on `threads` native threads. The arena is pinned meanwhile. */
   digestMemory(arena: NativeArena, address: BigUint64Array, length: Float64Array, threads: number): Promise<Uint8Array>;
@@ -429,6 +428,7 @@ export interface Addon {
   /** Why a shared library cannot be loaded; empty when it can, and then it is. */
   whyLibraryNotLoadable(name: string): string;
   /** ERR_TRANSFER_OPEN */
-  openFile(path: string): Promise<NativeFile>;
+  /** With `identity` and `size` of a plan: ERR_TRANSFER_FILE_CHANGED when the file is another, or in another state. */
+  openFile(path: string, identity?: BigUint64Array, size?: number): Promise<NativeFile>;
   duplicateFile(fd: number): NativeFile;
 }

@@ -141,6 +141,7 @@ function joined(
     directBytes,
     fallback: files.paths.map((_, file) => oneLine([reasons.get(file), partOf(file)?.fallback[file]])),
     reads: (direct?.reads ?? 0) + (staged?.reads ?? 0),
+    unkept: Uint8Array.from(files.paths, (_, file) => partOf(file)?.unkept[file] ?? 0),
     directByThreads: Uint8Array.from(files.paths, (_, file) => partOf(file)?.directByThreads[file] ?? 0),
     ways: files.paths.map((_, file) => wayOf(file)),
     ...(direct?.nixl === undefined || direct.nixl.windows === 0 ? {} : { nixl: direct.nixl }),

@@ -5,10 +5,20 @@ export function transferFiles(shards: readonly { readonly file: string }[], colu
   return {
     paths: shards.map((shard) => shard.file),
     size: columns.size,
-    dev: columns.dev,
-    ino: columns.ino,
-    mtimeNs: columns.mtimeNs,
+    identity: columns.identity,
     dioOffsetAlign: columns.dioOffsetAlign,
     dioMemAlign: columns.dioMemAlign,
   };
+}
+
+/** Entries of `identity` for each file. */
+const identityWords = 6;
+
+/** The identities of these rows. */
+export function identityOf({ identity }: TransferFiles, rows: readonly number[]): BigUint64Array {
+  const chosen = new BigUint64Array(rows.length * identityWords);
+  for (const [at, row] of rows.entries()) {
+    chosen.set(identity.subarray(row * identityWords, (row + 1) * identityWords), at * identityWords);
+  }
+  return chosen;
 }

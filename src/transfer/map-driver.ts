@@ -13,20 +13,21 @@ export const mapDriver: TransferDriver = {
   capabilities: { memory: ["host"], copies: false, registrable: false },
   submit(batch: TransferBatch): Transfer {
     const files = batch.files.paths.length;
-    const summary: TransferSummary = {
+    const summaryOf = (unkept: Uint8Array): TransferSummary => ({
       bufferedBytes: new Float64Array(files),
       cachedBytes: new Float64Array(files).fill(-1),
       directBytes: new Float64Array(files),
       fallback: new Array<string>(files).fill(""),
       reads: 0,
       directByThreads: new Uint8Array(files),
-    };
+      unkept,
+    });
     const total = batch.pieces.length.reduce((sum, length) => sum + length, 0);
     let mapped = 0;
     const mapping = awaitNative(() => addon().mapFiles(batch.arena.native, batch.files, batch.pieces));
-    const done = mapping.then(() => {
+    const done = mapping.then((unkept) => {
       mapped = total;
-      return summary;
+      return summaryOf(unkept);
     });
     const settled = mapping.then(
       () => {},

@@ -33,9 +33,7 @@ function filesOf(paths: readonly string[]): TransferFiles {
   return {
     paths: [...paths],
     size: Float64Array.from(stats, ({ size }) => Number(size)),
-    dev: BigUint64Array.from(stats, ({ dev }) => dev),
-    ino: BigUint64Array.from(stats, ({ ino }) => ino),
-    mtimeNs: BigInt64Array.from(stats, ({ mtimeNs }) => mtimeNs),
+    identity: BigUint64Array.from(stats.flatMap(({ dev, ino, mtimeNs }) => [dev, ino, mtimeNs, 0n, 0n, 0n])),
     dioOffsetAlign: new Uint32Array(paths.length).fill(4096),
     dioMemAlign: new Uint32Array(paths.length).fill(4096),
   };

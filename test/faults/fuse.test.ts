@@ -1,14 +1,17 @@
 import { createHash } from "node:crypto";
-import { readdirSync, writeFileSync } from "node:fs";
+import { readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
+import { openCheckpoint } from "../../src/checkpoint/open.js";
 import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
 import { streamCheckpoint } from "../../src/loader/stream-checkpoint.js";
+import { collectEvents } from "../support/events.js";
 import { mountFuse } from "../support/fuse.js";
 import { errorFrom, evict, ioUringRefusal, type Tensors, writeShards } from "../support/loading.js";
 import { runMx } from "../support/run-node.js";
 import { buildSafetensors, pattern } from "../support/safetensors.js";
 import { randomStream } from "../support/seed.js";
+import { unavailable } from "../support/unavailable.js";
 
 const MIB = 2 ** 20;
 const tensors: Tensors = {
@@ -34,8 +37,12 @@ function isWhole(model: Awaited<ReturnType<typeof loadCheckpoint>>, suffix = "")
   return [...model.tensors].every(([name, tensor]) => pattern(name + suffix, tensor.byteLength).equals(tensor.bytes()));
 }
 
-// Where io_uring is refused nothing is read by it, and its name gives another error.
-describe.runIf(ioUringRefusal() === "")("files on FUSE with direct I/O, which io_uring reads wrongly without an error", () => {
+describe("files on FUSE with direct I/O, which io_uring reads wrongly without an error", () => {
+  beforeEach((context) => {
+    // Nothing is read by it then, and its name gives another error.
+    if (ioUringRefusal() !== "") unavailable(context, `io_uring is refused (${ioUringRefusal()})`);
+  });
+
   it.for([70_001, 4096])("are right under auto where reads come short, %i bytes", async (short, context) => {
     const { path } = await mountFuse(context, backing(), { direct: 1, short });
     await using model = await loadCheckpoint(path);
@@ -78,6 +85,14 @@ it("a FUSE mount that refuses O_DIRECT is read buffered, and the report says why
   expect(model.report.shards[0]).toMatchObject({ used: ["buffered"], reason: expect.stringMatching(/O_DIRECT|direct/) });
 });
 
+it("a FUSE mount that answers slowly ends by the deadline, and every read is over then", async (context) => {
+  const { path } = await mountFuse(context, backing(), { delay: 40 });
+  const opened = await openCheckpoint(path);
+  const error = await errorFrom(loadCheckpoint(opened, { timeoutMs: 60 }));
+  expect(error).toMatchObject({ code: "ERR_TRANSFER_TIMEOUT" });
+  await error.settled;
+});
+
 it("a file that changes, goes or is replaced at any read gives an error or right bytes, never a mixture", {
   timeout: 60_000,
 }, async (context) => {
@@ -102,4 +117,72 @@ it("a file that changes, goes or is replaced at any read gives an error or right
     }
     await mount.unmount();
   }
+});
+
+describe("a FUSE mount that does not keep what tells a file again", () => {
+  it.for([
+    { options: { ino: "relookup" }, identityNotKept: ["inode"] },
+    { options: { mtime: "now" }, identityNotKept: ["mtime"] },
+    { options: { mtime: "trunc" }, identityNotKept: ["mtime"] },
+    { options: { ino: "relookup", mtime: "now", direct: 1 }, identityNotKept: ["inode", "mtime"] },
+    { options: {}, identityNotKept: [] },
+  ] as const)("is read right, and the report says what was not kept: $options", async ({ options, identityNotKept }, context) => {
+    const events = collectEvents();
+    // A private mapping needs the page cache, which a mount with direct I/O has not.
+    const drivers = (["auto", "pread", "map"] as const).filter((driver) => driver !== "map" || !("direct" in options));
+    for (const driver of drivers) {
+      const { path } = await mountFuse(context, backing(), options);
+      await using model = await loadCheckpoint(path, { driver });
+      expect({ driver, right: isWhole(model), told: model.report.shards[0]?.identityNotKept }).toEqual({
+        driver,
+        right: true,
+        told: identityNotKept,
+      });
+    }
+    const told = events.filter(({ event }) => event === "load.identity-not-kept").map(({ what }) => what);
+    expect(told).toEqual(identityNotKept.length === 0 ? [] : drivers.map(() => identityNotKept));
+  });
+
+  it("is read right as a stream", async (context) => {
+    const { path } = await mountFuse(context, backing(), { ino: "relookup", mtime: "now" });
+    const right: string[] = [];
+    for await (const tensor of streamCheckpoint(path, { maxBytes: 4 * MIB })) {
+      if (pattern(tensor.name, tensor.byteLength).equals(tensor.bytes())) right.push(tensor.name);
+    }
+    expect(right.sort()).toEqual(["first", "last", "small"]);
+  });
+
+  it("is said by the command", async (context) => {
+    const { path } = await mountFuse(context, backing(), { ino: "relookup", mtime: "now" });
+    const { code, stdout } = await runMx(["load", path]);
+    expect({ code, stdout: stdout.replaceAll(/\s+/g, " ") }).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining("its file system keeps no inode numbers and no times of modification"),
+    });
+  });
+
+  it("gives an error when the file has another header than the planned one", async (context) => {
+    const folder = backing();
+    const { path } = await mountFuse(context, folder, { ino: "relookup", mtime: "now" });
+    const opened = await openCheckpoint(path);
+    // As long as the first, with other names.
+    const renamed = Object.fromEntries(Object.entries(tensors).map(([name, spec]) => [name.toUpperCase(), spec]));
+    writeFileSync(join(folder, file), buildSafetensors(renamed));
+    const error = await errorFrom(loadCheckpoint(opened));
+    expect(error).toMatchObject({ code: "ERR_TRANSFER_FILE_CHANGED", file: join(path, file) });
+    expect(error.message).toContain("was replaced by another file since its header was read");
+    await error.settled;
+  });
+
+  it("gives an error when the file was written since its header was read", async (context) => {
+    const folder = backing();
+    const { path } = await mountFuse(context, folder, { ino: "relookup" });
+    const opened = await openCheckpoint(path);
+    const { atimeNs, mtimeNs } = statSync(join(folder, file), { bigint: true });
+    utimesSync(join(folder, file), Number(atimeNs / 1_000_000_000n), Number(mtimeNs / 1_000_000_000n) - 7);
+    const error = await errorFrom(loadCheckpoint(opened));
+    expect(error).toMatchObject({ code: "ERR_TRANSFER_FILE_CHANGED", file: join(path, file) });
+    expect(error.message).toContain("was written since its header was read");
+    await error.settled;
+  });
 });

@@ -41,8 +41,8 @@ if (base !== undefined) {
   const batch = {
     arena,
     files: {
-      paths: [path], size: Float64Array.of(content.length), dev: BigUint64Array.of(dev), ino: BigUint64Array.of(ino),
-      mtimeNs: BigInt64Array.of(mtimeNs), dioOffsetAlign: Uint32Array.of(4096), dioMemAlign: Uint32Array.of(4096),
+      paths: [path], size: Float64Array.of(content.length),
+      identity: BigUint64Array.of(dev, ino, mtimeNs, 0n, 0n, 0n), dioOffsetAlign: Uint32Array.of(4096), dioMemAlign: Uint32Array.of(4096),
     },
     pieces: {
       file: new Uint32Array(pieces.length), offset: Float64Array.from(pieces, ([offset]) => offset),
@@ -278,8 +278,8 @@ it("several batches can run at once, in memory next to one another", async () =>
     const path = process.argv[2];
     const { size, dev, ino, mtimeNs } = statSync(path, { bigint: true });
     const files = {
-      paths: [path], size: Float64Array.of(Number(size)), dev: BigUint64Array.of(dev), ino: BigUint64Array.of(ino),
-      mtimeNs: BigInt64Array.of(mtimeNs), dioOffsetAlign: Uint32Array.of(4096), dioMemAlign: Uint32Array.of(4096),
+      paths: [path], size: Float64Array.of(Number(size)),
+      identity: BigUint64Array.of(dev, ino, mtimeNs, 0n, 0n, 0n), dioOffsetAlign: Uint32Array.of(4096), dioMemAlign: Uint32Array.of(4096),
     };
     const arena = new VmmArena({ backend: cudaBackend({ device: 0 }), totalBytes: 2 ** 26 });
     const content = readFileSync(path);

@@ -173,9 +173,9 @@ describeNixl("NixlAgent on the real NIXL, POSIX plugin", (library) => {
     const file = addon().duplicateFile(fd);
     closeSync(fd);
     expect(file.size).toBe(5000);
-    file.requireUnchanged();
+    await file.requireUnchanged();
     truncateSync(file.name, 4999);
-    expect(() => file.requireUnchanged()).toThrow(/ERR_TRANSFER_FILE_CHANGED/);
+    await expect(file.requireUnchanged()).rejects.toThrow(/ERR_TRANSFER_FILE_CHANGED/);
     file.close();
     expect(() => addon().duplicateFile(99_999)).toThrow(/EBADF/);
   });

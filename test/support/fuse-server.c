@@ -9,7 +9,7 @@
  *   fail=N           reads over file offset N fail with EIO
  *   ino=relookup     every look-up gives another inode number
  *   mtime=now        the modification time is the time of the question
- *   mtime=trunc      nanoseconds at the first question only
+ *   mtime=trunc      nanoseconds until a file is first read
  *   delay=MS         every read waits first
  *   at=N event=WHAT  at the Nth read, once:
  *     damage         the file has the bytes of NAME.new from now on, and a later modification time
@@ -43,7 +43,7 @@ enum { MAX_NODES = 1 << 16, MAX_READ = 128 << 10, THREADS = 4, FIRST_INODE = 500
 struct node {
   char name[256];
   int renewed; /* Made by a look-up after the event `replace`. */
-  atomic_int asked;
+  atomic_int was_read;
 };
 
 static const char *backing, *mount_point;
@@ -84,7 +84,7 @@ static int attributes(uint64_t number, struct fuse_attr *attr) {
   if (!path_of(number, path, sizeof path) || lstat(path, &found) != 0) return ENOENT;
   struct timespec written = found.st_mtim;
   if (is(mtime, "now")) clock_gettime(CLOCK_REALTIME, &written);
-  if (is(mtime, "trunc") && atomic_exchange(&nodes[number].asked, 1)) written.tv_nsec = 0;
+  if (is(mtime, "trunc") && nodes[number].was_read) written.tv_nsec = 0;
   memset(attr, 0, sizeof *attr);
   attr->ino = FIRST_INODE + number;
   attr->size = (uint64_t)found.st_size;
@@ -125,6 +125,7 @@ static void look_up(const struct fuse_in_header *in, const char *name) {
 }
 
 static void read_file(const struct fuse_in_header *in, const struct fuse_read_in *wanted) {
+  nodes[in->nodeid].was_read = 1;
   if (++reads == event_at) {
     happened = 1;
     if (is(event, "unmount")) end(0);

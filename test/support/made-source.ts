@@ -62,9 +62,7 @@ export function madeSource(shards: readonly MadeShard[]): PlanSource {
     shardColumns: {
       size: Float64Array.from(size),
       dataStart: Float64Array.from(shards, ({ dataStart }) => dataStart ?? 8),
-      dev: new BigUint64Array(shards.length),
-      ino: new BigUint64Array(shards.length),
-      mtimeNs: new BigInt64Array(shards.length),
+      identity: new BigUint64Array(6 * shards.length),
       dioOffsetAlign: Uint32Array.from(shards, ({ dioOffsetAlign }) => dioOffsetAlign ?? 512),
       dioMemAlign: Uint32Array.from(shards, ({ dioMemAlign }) => dioMemAlign ?? 512),
     },

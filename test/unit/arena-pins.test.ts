@@ -20,9 +20,7 @@ function slowRead(arena: VmmArena, address: bigint, stallMs: number): Promise<vo
       {
         paths: [file],
         size: Float64Array.of(4096),
-        dev: BigUint64Array.of(dev),
-        ino: BigUint64Array.of(ino),
-        mtimeNs: BigInt64Array.of(mtimeNs),
+        identity: BigUint64Array.of(dev, ino, mtimeNs, 0n, 0n, 0n),
         dioOffsetAlign: Uint32Array.of(0),
         dioMemAlign: Uint32Array.of(0),
       },

@@ -27,6 +27,7 @@ describe("the report of a load", () => {
           placement: "packed",
           used: ["buffered"],
           reason: "asked for by name",
+          identityNotKept: [],
           bytes: 3 * MIB,
           bytesFromCache: 3 * MIB,
           bytesFromDisk: 0,

@@ -9,9 +9,7 @@ function filesWith(aligns: readonly number[]): TransferFiles {
   return {
     paths: aligns.map((_, file) => `/shard-${file}`),
     size: new Float64Array(aligns.length).fill(2 ** 40),
-    dev: new BigUint64Array(aligns.length),
-    ino: new BigUint64Array(aligns.length),
-    mtimeNs: new BigInt64Array(aligns.length),
+    identity: new BigUint64Array(6 * aligns.length),
     dioOffsetAlign: Uint32Array.from(aligns),
     dioMemAlign: Uint32Array.from(aligns),
   };

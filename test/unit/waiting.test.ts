@@ -15,6 +15,7 @@ const summary: TransferSummary = {
   fallback: [""],
   reads: 1,
   directByThreads: new Uint8Array(1),
+  unkept: new Uint8Array(1),
 };
 
 interface Made {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mx_core::checkpoint::{self, Columns, Headers, Index, Names, Shard, Table};
 use mx_core::error::Error;
 use mx_core::memory::collected;
-use napi::bindgen_prelude::{BigInt64Array, BigUint64Array, ClassInstance, Float64Array, Object, Uint8Array, Uint32Array};
+use napi::bindgen_prelude::{BigUint64Array, ClassInstance, Float64Array, Object, Uint8Array, Uint32Array};
 use napi::{Env, Result};
 use napi_derive::napi;
 
@@ -60,9 +60,7 @@ pub fn open_shards<'env>(
 pub struct ShardColumns {
     pub size: Float64Array,
     pub data_start: Float64Array,
-    pub dev: BigUint64Array,
-    pub ino: BigUint64Array,
-    pub mtime_ns: BigInt64Array,
+    pub identity: BigUint64Array,
     pub dio_offset_align: Uint32Array,
     pub dio_mem_align: Uint32Array,
 }
@@ -102,11 +100,9 @@ impl NativeHeaders {
     pub fn shard_columns(&self) -> ShardColumns {
         let shards = || self.shards.iter();
         ShardColumns {
-            size: shards().map(|shard| shard.identity.size as f64).collect::<Vec<_>>().into(),
+            size: shards().map(|shard| shard.identity.size() as f64).collect::<Vec<_>>().into(),
             data_start: shards().map(|shard| shard.data_start as f64).collect::<Vec<_>>().into(),
-            dev: shards().map(|shard| shard.identity.dev).collect::<Vec<_>>().into(),
-            ino: shards().map(|shard| shard.identity.ino).collect::<Vec<_>>().into(),
-            mtime_ns: shards().map(|shard| shard.identity.mtime_ns).collect::<Vec<_>>().into(),
+            identity: shards().flat_map(|shard| shard.identity.words()).collect::<Vec<_>>().into(),
             dio_offset_align: shards().map(|shard| shard.align.offset).collect::<Vec<_>>().into(),
             dio_mem_align: shards().map(|shard| shard.align.memory).collect::<Vec<_>>().into(),
         }

@@ -6,20 +6,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mx_core::error::{Error, Result as CoreResult};
-use mx_core::io::sys::Identity;
+use mx_core::io::identity::{IDENTITY_WORDS, Identity};
 use mx_core::nixl::ucx_settings::{self, UcxSetting, UcxSettingState};
 use mx_core::nixl::{
     AgentSpec, AgentThread, Answer, Descriptor, HeldFile, Keep, Kind, NixlApi, PluginSpec, RegistrationSpec, Side, TransferSpec,
     why_not_loadable,
 };
-use napi::bindgen_prelude::{BigInt64Array, BigUint64Array, Float64Array, FnArgs, Function, Object, ToNapiValue, Uint8Array};
+use napi::bindgen_prelude::{BigUint64Array, Float64Array, FnArgs, Function, Object, ToNapiValue, Uint8Array};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi::{Env, Result};
 use napi_derive::napi;
 
-use crate::arena::{Address, NativeArena};
+use crate::arena::NativeArena;
 use crate::background::{FILES, in_background};
 use crate::failure::{failure_json, thrown};
+use crate::transfer::unkept_bits;
 
 #[napi]
 pub struct NativeNixl {
@@ -267,15 +268,15 @@ impl NativeFile {
         Ok(self.held()?.size() as f64)
     }
 
-    #[napi]
-    pub fn require_unchanged(&self) -> Result<()> {
-        self.held()?.require_unchanged().map_err(thrown)
+    #[napi(getter)]
+    pub fn unkept(&self) -> Result<u32> {
+        Ok(unkept_bits(self.held()?.unkept()).into())
     }
 
     #[napi]
-    pub fn require_planned(&self, size: f64, dev: Address, ino: Address, mtime_ns: BigInt64Array) -> Result<()> {
-        let planned = Identity { dev: dev.0, ino: ino.0, size: size as u64, mtime_ns: mtime_ns.first().copied().unwrap_or(0) };
-        self.held()?.require(&planned).map_err(thrown)
+    pub fn require_unchanged<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+        let file = self.held()?;
+        in_background(env, &FILES, move || file.require_unchanged())
     }
 
     #[napi]
@@ -290,8 +291,9 @@ pub fn duplicate_file(fd: i32) -> Result<NativeFile> {
 }
 
 #[napi]
-pub fn open_file<'env>(env: &'env Env, path: String) -> Result<Object<'env>> {
-    in_background(env, &FILES, move || HeldFile::open(Path::new(&path)).map(NativeFile::over))
+pub fn open_file<'env>(env: &'env Env, path: String, planned: Option<BigUint64Array>, size: Option<f64>) -> Result<Object<'env>> {
+    let planned = planned.and_then(|words| Some(Identity::from_words(*words.first_chunk::<IDENTITY_WORDS>()?, size? as u64)));
+    in_background(env, &FILES, move || HeldFile::open(Path::new(&path), planned.as_ref()).map(NativeFile::over))
 }
 
 /// A promise for what the agent's thread answers.

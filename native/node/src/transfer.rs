@@ -8,12 +8,12 @@ use mx_core::arena::{Arena, Pin};
 use mx_core::error::{Error, Result as CoreResult};
 use mx_core::io::fault::{Fault, FaultKind, FaultPlan};
 use mx_core::io::file::FileSpec;
+use mx_core::io::identity::{IDENTITY_WORDS, Identity, Unkept};
 use mx_core::io::layout::{DirectAlign, Segment};
 use mx_core::io::map;
-use mx_core::io::sys::Identity;
 use mx_core::io::transfer::{Driver, Settings, Summary, Transfer};
 use napi::Env;
-use napi::bindgen_prelude::{BigInt64Array, BigUint64Array, Float64Array, FnArgs, Function, Object, Uint8Array, Uint32Array};
+use napi::bindgen_prelude::{BigUint64Array, Float64Array, FnArgs, Function, Object, Uint8Array, Uint32Array};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 
@@ -25,9 +25,7 @@ use crate::failure::{failure_json, thrown};
 pub struct TransferFiles {
     pub paths: Vec<String>,
     pub size: Float64Array,
-    pub dev: BigUint64Array,
-    pub ino: BigUint64Array,
-    pub mtime_ns: BigInt64Array,
+    pub identity: BigUint64Array,
     pub dio_offset_align: Uint32Array,
     pub dio_mem_align: Uint32Array,
 }
@@ -57,6 +55,7 @@ pub struct TransferSummary {
     pub direct_bytes: Float64Array,
     pub direct_by_threads: Uint8Array,
     pub fallback: Vec<String>,
+    pub unkept: Uint8Array,
     pub reads: f64,
 }
 
@@ -128,7 +127,7 @@ pub fn map_files<'env>(env: &'env Env, arena: &NativeArena, files: TransferFiles
     in_background(env, &FILES, move || {
         let outcome = map::map_files(&arena, files, &pieces);
         drop(pin);
-        outcome
+        Ok(Uint8Array::new(outcome?.into_iter().map(unkept_bits).collect()))
     })
 }
 
@@ -156,21 +155,16 @@ fn bytes(value: f64, what: &str) -> CoreResult<u64> {
 
 fn file_specs(files: &TransferFiles) -> CoreResult<Vec<FileSpec>> {
     let count = files.paths.len();
-    let lengths =
-        [files.size.len(), files.dev.len(), files.ino.len(), files.mtime_ns.len(), files.dio_offset_align.len(), files.dio_mem_align.len()];
-    if lengths.iter().any(|length| *length != count) {
+    let identities = files.identity.as_chunks::<IDENTITY_WORDS>();
+    let lengths = [files.size.len(), identities.0.len(), files.dio_offset_align.len(), files.dio_mem_align.len()];
+    if !identities.1.is_empty() || lengths.iter().any(|length| *length != count) {
         return Err(misshapen("files"));
     }
     (0..count)
         .map(|row| {
             Ok(FileSpec {
                 path: PathBuf::from(&files.paths[row]),
-                identity: Identity {
-                    dev: files.dev[row],
-                    ino: files.ino[row],
-                    size: bytes(files.size[row], "size")?,
-                    mtime_ns: files.mtime_ns[row],
-                },
+                identity: Identity::from_words(identities.0[row], bytes(files.size[row], "size")?),
                 align: DirectAlign::new(files.dio_offset_align[row], files.dio_mem_align[row]),
             })
         })
@@ -187,7 +181,7 @@ fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<Segme
     let mut out = mx_core::memory::room(count, "the pieces of a transfer")?;
     for row in 0..count {
         let (file, offset, length) = (pieces.file[row], bytes(pieces.offset[row], "offset")?, bytes(pieces.length[row], "length")?);
-        let inside = files.get(file as usize).is_some_and(|spec| offset + length <= spec.identity.size);
+        let inside = files.get(file as usize).is_some_and(|spec| offset + length <= spec.identity.size());
         if !inside || (file, offset) < last {
             return Err(misshapen("order, or the end of a file"));
         }
@@ -239,6 +233,12 @@ fn js_summary(summary: Summary) -> TransferSummary {
         direct_bytes: column(|file| file.direct_bytes as f64),
         direct_by_threads: Uint8Array::new(summary.files.iter().map(|file| u8::from(file.direct_by_threads)).collect()),
         fallback: summary.files.iter().map(|file| file.fallback.clone()).collect(),
+        unkept: Uint8Array::new(summary.files.iter().map(|file| unkept_bits(file.unkept)).collect()),
         reads: summary.reads as f64,
     }
+}
+
+/// Bit 0: the inode number, bit 1: the time of modification.
+pub fn unkept_bits(unkept: Unkept) -> u8 {
+    u8::from(unkept.inode) | u8::from(unkept.time) << 1
 }

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { abortable } from "../../checkpoint/abortable.js";
 import { loadCheckpoint } from "../../loader/load-checkpoint.js";
 import type { LoadedModel } from "../../loader/loaded-model.js";
-import type { LoadReport } from "../../loader/report.js";
+import type { LoadReport, ShardReport } from "../../loader/report.js";
 import { formatBytes, formatDuration, formatRate } from "../../units.js";
 import type { Context } from "../context.js";
 import { type GivenOptions, libraryOptions, options } from "../options.js";
@@ -120,9 +120,15 @@ export function showReport(report: LoadReport, output: Output): void {
       formatBytes(shard.bytes),
       known(shard.bytesFromCache),
       known(shard.bytesFromDisk),
-      shard.reason,
+      [shard.reason, ...notKept(shard)].join("; "),
     ]),
   );
+}
+
+function notKept({ identityNotKept }: ShardReport): string[] {
+  if (identityNotKept.length === 0) return [];
+  const names = { inode: "inode numbers", mtime: "times of modification" } as const;
+  return [`its file system keeps no ${identityNotKept.map((what) => names[what]).join(" and no ")}`];
 }
 
 function memoryKind({ device, hugePageBytes }: LoadReport): string {

@@ -1,10 +1,11 @@
 import { errorOf, type ModelExpressError } from "../../errors.js";
 import type { NativeFile, TransferFiles, TransferPieces } from "../../native/addon.js";
-import { awaitNative, callNative } from "../../native/failure.js";
+import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { addressBounds } from "../addresses.js";
 import { deferred } from "../deferred.js";
 import type { BatchSummary, NixlBatchSummary, ReadPath, Transfer, TransferBatch, TransferDriver } from "../driver.js";
+import { identityOf } from "../files.js";
 import { GdsCount } from "../gds/path-statistics.js";
 import { NixlAgent } from "./agent.js";
 import { cutChunks } from "./chunks.js";
@@ -49,6 +50,7 @@ class NixlBatch implements Transfer {
   readonly #batch: TransferBatch;
   readonly #plugin: string;
   readonly #refused = new Set<number>();
+  readonly #unkept: Uint8Array;
   readonly #onRefused: WindowsOptions["onRefused"];
   readonly #done = deferred<BatchSummary>();
   #windows: Transfer<WindowsSummary> | undefined;
@@ -58,6 +60,7 @@ class NixlBatch implements Transfer {
     this.#batch = batch;
     this.#plugin = pluginOf(batch);
     this.#onRefused = onRefused;
+    this.#unkept = new Uint8Array(batch.files.paths.length);
     this.done = this.#done.promise;
     this.done.catch(() => {});
     this.settled = this.#run();
@@ -128,13 +131,20 @@ class NixlBatch implements Transfer {
       plugin,
       arena,
       allocation,
-      open: (file) => openFile(files, file),
+      open: (file) => this.#open(files, file),
       chunks,
       windowBytes: windowBytesWithin(registrationLimit(plugin), Math.max(threads * maxChunkBytes, minWindowBytes)),
       windowChunks,
       registration: "chunks",
       ...(this.#onRefused === undefined ? {} : { onRefused: (file, error) => this.#refuse(file, error) }),
     });
+  }
+
+  /** Opens a file in the state that the plan was made from. */
+  async #open(files: TransferFiles, file: number): Promise<NativeFile> {
+    const native = await awaitNative(() => addon().openFile(files.paths[file] ?? "", identityOf(files, [file]), files.size[file] ?? 0));
+    this.#unkept[file] = native.unkept;
+    return native;
   }
 
   #refuse(file: number, error: ModelExpressError): void {
@@ -160,19 +170,8 @@ class NixlBatch implements Transfer {
       fallback: new Array<string>(count).fill(""),
       reads,
       directByThreads: new Uint8Array(count),
+      unkept: this.#unkept,
       ways,
     };
-  }
-}
-
-/** Opens a file in the state that the plan was made from. */
-async function openFile({ paths, size, dev, ino, mtimeNs }: TransferFiles, row: number): Promise<NativeFile> {
-  const file = await awaitNative(() => addon().openFile(paths[row] ?? ""));
-  try {
-    callNative(() => file.requirePlanned(size[row] ?? 0, dev[row] ?? 0n, ino[row] ?? 0n, mtimeNs.subarray(row, row + 1)));
-    return file;
-  } catch (error) {
-    file.close();
-    throw error;
   }
 }

@@ -3,7 +3,7 @@ import type { VmmArena } from "../../arena/arena.js";
 import { errorOf, ModelExpressError } from "../../errors.js";
 import { publish } from "../../events.js";
 import type { NativeFile, TransferPieces } from "../../native/addon.js";
-import { callNative } from "../../native/failure.js";
+import { awaitNative } from "../../native/failure.js";
 import { deferred } from "../deferred.js";
 import type { Transfer } from "../driver.js";
 import { keepingAlive } from "../settled.js";
@@ -233,7 +233,7 @@ class WindowsRun implements Transfer<WindowsSummary> {
     if (source === undefined) return;
     await this.#undo(source.registration);
     try {
-      if (this.#failure === undefined) callNative(() => source.native.requireUnchanged());
+      if (this.#failure === undefined) await awaitNative(() => source.native.requireUnchanged());
     } catch (error) {
       this.#fail(error);
     }

@@ -1,5 +1,6 @@
 import type { TransferFiles, TransferSummary } from "../../native/addon.js";
 import type { BatchSummary } from "../driver.js";
+import { identityOf } from "../files.js";
 
 /** Adds up what the windows of a batch did. */
 export class SummarySum {
@@ -8,6 +9,7 @@ export class SummarySum {
   /** -1 for a file that no window read, NaN once one did not ask. */
   readonly #cachedBytes: Float64Array;
   readonly #directByThreads: Uint8Array;
+  readonly #unkept: Uint8Array;
   readonly #fallback: Set<string>[];
   #reads = 0;
 
@@ -16,6 +18,7 @@ export class SummarySum {
     this.#directBytes = new Float64Array(files);
     this.#cachedBytes = new Float64Array(files).fill(-1);
     this.#directByThreads = new Uint8Array(files);
+    this.#unkept = new Uint8Array(files);
     this.#fallback = Array.from({ length: files }, () => new Set<string>());
   }
 
@@ -27,6 +30,7 @@ export class SummarySum {
       const [known, cached] = [this.#cachedBytes[file] ?? -1, window.cachedBytes[row] ?? -1];
       this.#cachedBytes[file] = cached === -1 ? Number.NaN : known === -1 ? cached : known + cached;
       if (window.directByThreads[row] === 1) this.#directByThreads[file] = 1;
+      this.#unkept[file] = (this.#unkept[file] ?? 0) | (window.unkept[row] ?? 0);
       const reason = window.fallback[row] ?? "";
       if (reason !== "") this.#fallback[file]?.add(reason);
     }
@@ -41,6 +45,7 @@ export class SummarySum {
       fallback: this.#fallback.map((reasons) => [...reasons].join("; ")),
       reads: this.#reads,
       directByThreads: this.#directByThreads,
+      unkept: this.#unkept,
       ways: Array.from(this.#bufferedBytes, (bytes, file) => (bytes + (this.#directBytes[file] ?? 0) > 0 ? "staged" : undefined)),
     };
   }
@@ -51,9 +56,7 @@ export function filesOf(files: TransferFiles, rows: readonly number[]): Transfer
   return {
     paths: rows.map((row) => files.paths[row] ?? ""),
     size: Float64Array.from(rows, (row) => files.size[row] ?? 0),
-    dev: BigUint64Array.from(rows, (row) => files.dev[row] ?? 0n),
-    ino: BigUint64Array.from(rows, (row) => files.ino[row] ?? 0n),
-    mtimeNs: BigInt64Array.from(rows, (row) => files.mtimeNs[row] ?? 0n),
+    identity: identityOf(files, rows),
     dioOffsetAlign: Uint32Array.from(rows, (row) => files.dioOffsetAlign[row] ?? 0),
     dioMemAlign: Uint32Array.from(rows, (row) => files.dioMemAlign[row] ?? 0),
   };

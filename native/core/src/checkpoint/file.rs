@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::{MAX_SAFE_INTEGER, in_file, printable};
 use crate::error::{Error, Result};
-use crate::io::sys::{self, Identity};
+use crate::io::identity::{Identity, Sight};
+use crate::io::sys;
 
 /// What direct I/O asks of a file, in bytes; 0 where the kernel does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,13 +20,16 @@ pub struct DioAlign {
 pub struct CheckpointFile<'p> {
     path: &'p str,
     fd: OwnedFd,
-    pub identity: Identity,
+    sight: Sight,
 }
 
 impl<'p> CheckpointFile<'p> {
     /// Refuses everything that is no regular file.
     pub fn open(path: &'p str) -> Result<Self> {
-        let fd = sys::open_read(Path::new(path), 0).map_err(|error| open_error(path, &error))?;
+        let (fd, sight) = Sight::open(Path::new(path)).map_err(|(operation, error)| match operation {
+            "open" => open_error(path, &error),
+            _ => failed(path, operation, &error),
+        })?;
         // SAFETY: an all-zero stat is a valid value of the plain C struct.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: the descriptor is open and `stat` is writable.
@@ -45,12 +49,22 @@ impl<'p> CheckpointFile<'p> {
                 path,
             ));
         }
-        let identity = sys::identity(fd.as_fd()).map_err(|error| failed(path, "fstat", &error))?;
-        if identity.size > MAX_SAFE_INTEGER {
-            let message = format!("the file has {} bytes, more than the 2^53 - 1 that a JavaScript number holds exactly", identity.size);
+        let size = sight.stat.size;
+        if size > MAX_SAFE_INTEGER {
+            let message = format!("the file has {size} bytes, more than the 2^53 - 1 that a JavaScript number holds exactly");
             return Err(in_file(Error::new("ERR_CHECKPOINT_UNREPRESENTABLE", message), path));
         }
-        Ok(CheckpointFile { path, fd, identity })
+        Ok(CheckpointFile { path, fd, sight })
+    }
+
+    /// Bytes when it was opened.
+    pub fn size(&self) -> u64 {
+        self.sight.stat.size
+    }
+
+    /// What tells the file again, whose first bytes are `header`.
+    pub fn identity(&self, header: &[u8]) -> Identity {
+        Identity::new(self.fd.as_fd(), self.sight, header)
     }
 
     /// The bytes `[offset, offset + length)`.
@@ -74,10 +88,10 @@ impl<'p> CheckpointFile<'p> {
                 Ok(0) => {
                     let message = format!(
                         "the file ended at offset {at} while its header was read, at {} bytes before: it was cut meanwhile",
-                        self.identity.size
+                        self.size()
                     );
                     let error = Error::new("ERR_CHECKPOINT_FILE_TRUNCATED", message).with("offset", at);
-                    return Err(in_file(error.with("expectedBytes", self.identity.size).with("actualBytes", at), self.path));
+                    return Err(in_file(error.with("expectedBytes", self.size()).with("actualBytes", at), self.path));
                 }
                 Ok(count) => done += count,
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}

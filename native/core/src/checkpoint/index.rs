@@ -27,7 +27,7 @@ pub struct Index {
 /// Reads and parses an index file.
 pub fn read_index(path: &str) -> Result<Index> {
     let file = CheckpointFile::open(path)?;
-    let size = file.identity.size;
+    let size = file.size();
     if size > INDEX_LIMIT_BYTES {
         let message = format!("the index has {size} bytes, the limit is {INDEX_LIMIT_BYTES}");
         return Err(in_file(

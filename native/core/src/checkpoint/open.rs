@@ -8,7 +8,7 @@ use super::header::{HEADER_LIMIT_BYTES, Header};
 use super::table::{Assignment, Table};
 use super::{in_file, index::Index};
 use crate::error::{Error, Result};
-use crate::io::sys::Identity;
+use crate::io::identity::Identity;
 use crate::parallel::each_index;
 
 /// Read at once from the start of a file; most headers of sharded checkpoints lie in it.
@@ -66,7 +66,7 @@ fn read_all(paths: &[String], threads: usize) -> Result<Vec<Opened>> {
 
 fn open_shard(path: &str) -> Result<Opened> {
     let file = CheckpointFile::open(path)?;
-    let size = file.identity.size;
+    let size = file.size();
     let mut head = file.read(0, size.min(FIRST_READ_BYTES) as usize)?;
     let header_bytes = header_length(&head, size).map_err(|error| in_file(recognise(error, &head), path))?;
     let data_start = 8 + header_bytes;
@@ -79,7 +79,7 @@ fn open_shard(path: &str) -> Result<Opened> {
         in_file(if unreadable { recognise(error, &head) } else { error }, path)
     })?;
     let metadata = std::mem::take(&mut header.metadata);
-    Ok((Shard { identity: file.identity, data_start, align: file.dio_align(), metadata }, header))
+    Ok((Shard { identity: file.identity(&head[..data_start as usize]), data_start, align: file.dio_align(), metadata }, header))
 }
 
 /// The length prefix, held against the limit and the file's size before anything is allocated for the header.

@@ -1,12 +1,13 @@
 //! A file of a transfer: opened when its first block is due, closed after its last, and the same file from beginning to end.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use super::identity::{Identity, Sight, Unkept};
 use super::layout::DirectAlign;
-use super::sys::{self, Identity};
+use super::sys;
 use crate::error::{Error, Result};
 
 /// What the plan was made from; the transfer refuses any other state of the file.
@@ -31,11 +32,23 @@ impl OpenFile {
     /// The O_DIRECT descriptor, opened at the first call; errno where the file system refuses.
     pub fn direct(&self, spec: &FileSpec) -> std::result::Result<BorrowedFd<'_>, i32> {
         let opened = self.direct.get_or_init(|| {
-            let fd = sys::open_read(&spec.path, libc::O_DIRECT).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
-            let found = sys::identity(fd.as_fd()).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
-            if found == spec.identity { Ok(fd) } else { Err(libc::ESTALE) }
+            // The very file that is open, whatever its path names by now.
+            let path = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
+            match sys::open_read(&path, libc::O_DIRECT) {
+                Ok(fd) => Ok(fd),
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => self.direct_by_path(spec),
+                Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
+            }
         });
         opened.as_ref().map(AsFd::as_fd).map_err(|errno| *errno)
+    }
+
+    /// Where /proc is not mounted.
+    fn direct_by_path(&self, spec: &FileSpec) -> std::result::Result<OwnedFd, i32> {
+        let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        let fd = sys::open_read(&spec.path, libc::O_DIRECT).map_err(errno)?;
+        let same = sys::stat(fd.as_fd()).map_err(errno)? == sys::stat(self.buffered()).map_err(errno)?;
+        if same { Ok(fd) } else { Err(libc::ESTALE) }
     }
 }
 
@@ -57,6 +70,7 @@ pub struct FileState {
     /// Its file system, where io_uring is not known to read directly there without fault.
     pub unsound: OnceLock<String>,
     fallback: Mutex<String>,
+    unkept: Mutex<Unkept>,
 }
 
 impl FileState {
@@ -73,6 +87,7 @@ impl FileState {
             direct_refused: AtomicBool::new(false),
             unsound: OnceLock::new(),
             fallback: Mutex::new(String::new()),
+            unkept: Mutex::new(Unkept::default()),
         }
     }
 
@@ -83,15 +98,11 @@ impl FileState {
     /// Opens the file, which must be in the state that the plan was made from.
     pub fn open(&self) -> Result<Arc<OpenFile>> {
         let path = self.spec.path.to_string_lossy().into_owned();
-        let fd = sys::open_read(&self.spec.path, 0).map_err(|error| {
-            Error::new("ERR_TRANSFER_OPEN", format!("cannot open {path} to read its tensors"))
-                .with("file", path.clone())
-                .caused_by("open", &error)
+        let (fd, found) = Sight::open(&self.spec.path).map_err(|(operation, error)| {
+            let message = format!("cannot {operation} {path} to read its tensors");
+            Error::new("ERR_TRANSFER_OPEN", message).with("file", path.clone()).caused_by(operation, &error)
         })?;
-        let found = sys::identity(fd.as_fd()).map_err(|error| {
-            Error::new("ERR_TRANSFER_OPEN", format!("cannot stat {path}")).with("file", path.clone()).caused_by("fstat", &error)
-        })?;
-        self.compare(&found, "since its header was read")?;
+        self.note_unkept(self.spec.identity.require_at_open(fd.as_fd(), &found, &path)?);
         let file = Arc::new(OpenFile { buffered: fd, direct: OnceLock::new() });
         *self.lock() = Some(file.clone());
         Ok(file)
@@ -112,23 +123,9 @@ impl FileState {
             return Ok(false);
         }
         let Some(file) = self.lock().take() else { return Ok(true) };
-        let at_end = sys::identity(file.buffered()).and_then(|open| Ok((open, sys::identity_at(&self.spec.path)?)));
-        match at_end {
-            Ok((open, named)) => {
-                self.compare(&open, "while it was read")?;
-                self.compare(&named, "while it was read")?;
-                Ok(true)
-            }
-            Err(error) => {
-                let path = self.spec.path.to_string_lossy().into_owned();
-                Err(Error::new(
-                    "ERR_TRANSFER_FILE_CHANGED",
-                    format!("{path} went away while it was read; load again once nobody writes it"),
-                )
-                .with("file", path)
-                .caused_by("stat", &error))
-            }
-        }
+        let path = self.spec.path.to_string_lossy();
+        self.note_unkept(self.spec.identity.require_at_end(file.buffered(), &self.spec.path, &path)?);
+        Ok(true)
     }
 
     /// Closes without looking: after a failure.
@@ -136,8 +133,13 @@ impl FileState {
         self.lock().take();
     }
 
-    fn compare(&self, found: &Identity, when: &str) -> Result<()> {
-        require_same(&self.spec.identity, found, &self.spec.path.to_string_lossy(), when)
+    fn note_unkept(&self, unkept: Unkept) {
+        *self.unkept.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) |= unkept;
+    }
+
+    /// What of the file's identity its file system did not keep.
+    pub fn unkept(&self) -> Unkept {
+        *self.unkept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Notes why this file does not go the way `auto` prefers; the first reason stays.
@@ -163,32 +165,17 @@ impl FileState {
 
     pub fn unexpected_end(&self, offset: u64) -> Error {
         let path = self.spec.path.to_string_lossy().into_owned();
-        let now = self.opened().and_then(|file| sys::identity(file.buffered()).ok()).map_or(offset, |identity| identity.size);
+        let now = self.opened().and_then(|file| sys::stat(file.buffered()).ok()).map_or(offset, |stat| stat.size);
         Error::new(
             "ERR_TRANSFER_UNEXPECTED_END",
-            format!("{path} ends at offset {offset}: it had {} bytes when its header was read and has {now} now", self.spec.identity.size),
+            format!(
+                "{path} ends at offset {offset}: it had {} bytes when its header was read and has {now} now",
+                self.spec.identity.size()
+            ),
         )
         .with("file", path)
         .with("offset", offset)
-        .with("expectedBytes", self.spec.identity.size)
+        .with("expectedBytes", self.spec.identity.size())
         .with("actualBytes", now)
     }
-}
-
-/// A file is the one, in the state, that was expected; `when` completes the sentence that tells otherwise. ERR_TRANSFER_FILE_CHANGED
-pub fn require_same(expected: &Identity, found: &Identity, path: &str, when: &str) -> Result<()> {
-    if found == expected {
-        return Ok(());
-    }
-    let what = if (found.dev, found.ino) != (expected.dev, expected.ino) {
-        "was replaced by another file".to_owned()
-    } else if found.size != expected.size {
-        format!("changed its size from {} to {} bytes", expected.size, found.size)
-    } else {
-        "was written".to_owned()
-    };
-    Err(Error::new("ERR_TRANSFER_FILE_CHANGED", format!("{path} {what} {when}; load again once nobody writes it"))
-        .with("file", path)
-        .with("expectedBytes", expected.size)
-        .with("actualBytes", found.size))
 }

@@ -37,6 +37,15 @@ const OTHERS: [(u32, &str); 10] = [
     (0xca45_1a4e, "bcachefs"),
 ];
 
+/// File systems of which device, inode number and time of modification are exact and stay. Not among them: FUSE and 9p, whose servers decide; SMB, which
+/// may number files by itself; FAT, which numbers them anew once they left memory; overlays, whose layers decide.
+const KEEPING_IDENTITY: [u32; 9] =
+    [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x6969, 0x00c3_6400, 0x2fc1_2fc1, 0xca45_1a4e];
+
+pub fn keeps_identity(kind: u32) -> bool {
+    KEEPING_IDENTITY.contains(&kind)
+}
+
 /// Type of the file system that an open file is on; 0 where it does not say.
 pub fn type_of(fd: BorrowedFd<'_>) -> u32 {
     sys::file_system_type(fd).unwrap_or(0)
@@ -55,6 +64,12 @@ pub fn name(kind: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_systems_whose_servers_decide_do_not_keep_identity() {
+        assert_eq!([0xef53, 0x0102_1994, 0x6969].map(keeps_identity), [true; 3]);
+        assert_eq!([0x6573_5546, 0x794c_7630, 0xfe53_4d42, 0x0102_1997, 0x4d44, 0].map(keeps_identity), [false; 6]);
+    }
 
     #[test]
     fn local_file_systems_are_sound_and_all_others_are_not() {

@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::file::{FileSpec, FileState};
+use super::identity::Unkept;
 use super::layout::Segment;
 use super::sys;
 use crate::arena::Arena;
@@ -11,11 +12,11 @@ use crate::error::{Error, Result};
 use crate::vmm::keep_from_forks;
 
 /// Maps every piece copy-on-write over its place. Addresses must be congruent to file offsets modulo the page size, and the pages of a piece
-/// must belong to no other. Freeing the allocation unmaps the file. A file cut afterwards kills the process that touches the lost pages (SIGBUS).
+/// must belong to no other. Tells for each file what of its identity was not kept. Freeing the allocation unmaps the file. A file cut afterwards kills the process that touches the lost pages (SIGBUS).
 ///
 /// # Errors
 /// ERR_ARENA_ADDRESS, ERR_TRANSFER_OPEN, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_MAP; pages mapped before a failure stay mapped until freed.
-pub fn map_files(arena: &Arc<Arena>, files: Vec<FileSpec>, pieces: &[Segment]) -> Result<()> {
+pub fn map_files(arena: &Arc<Arena>, files: Vec<FileSpec>, pieces: &[Segment]) -> Result<Vec<Unkept>> {
     let page = sys::page_bytes();
     let mut pins = Vec::with_capacity(pieces.len());
     for piece in pieces.iter().filter(|piece| piece.length > 0) {
@@ -59,7 +60,7 @@ pub fn map_files(arena: &Arc<Arena>, files: Vec<FileSpec>, pieces: &[Segment]) -
         keep_from_forks(piece.address - head, piece.length as usize + head);
         state.close();
     }
-    Ok(())
+    Ok(states.iter().map(FileState::unkept).collect())
 }
 
 /// A MAP_FIXED that failed may have left a hole, into which others could map: anonymous memory goes there again.

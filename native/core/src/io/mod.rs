@@ -11,6 +11,7 @@ mod direct;
 pub mod fault;
 pub mod file;
 pub mod file_systems;
+pub mod identity;
 pub mod layout;
 pub mod map;
 mod residency;

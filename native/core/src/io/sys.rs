@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What identifies a state of a file: another value means that it was replaced, cut, extended or written.
+/// What stat(2) tells of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct Stat {
     pub dev: u64,
     pub ino: u64,
     pub size: u64,
@@ -37,8 +37,8 @@ pub fn open_read(path: &Path, extra: i32) -> io::Result<OwnedFd> {
     }
 }
 
-fn identity_of(stat: &libc::stat) -> Identity {
-    Identity {
+fn stat_of(stat: &libc::stat) -> Stat {
+    Stat {
         dev: stat.st_dev,
         ino: stat.st_ino,
         size: stat.st_size as u64,
@@ -46,19 +46,19 @@ fn identity_of(stat: &libc::stat) -> Identity {
     }
 }
 
-/// Identity of an open file.
-pub fn identity(fd: BorrowedFd<'_>) -> io::Result<Identity> {
+/// Of an open file.
+pub fn stat(fd: BorrowedFd<'_>) -> io::Result<Stat> {
     // SAFETY: an all-zero stat is a valid value of the plain C struct.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open and `stat` is writable.
     if unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(identity_of(&stat))
+    Ok(stat_of(&stat))
 }
 
-/// Identity of what a path names now.
-pub fn identity_at(path: &Path) -> io::Result<Identity> {
+/// Of what a path names now.
+pub fn stat_at(path: &Path) -> io::Result<Stat> {
     let path = c_path(path)?;
     // SAFETY: an all-zero stat is a valid value of the plain C struct.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -66,7 +66,7 @@ pub fn identity_at(path: &Path) -> io::Result<Identity> {
     if unsafe { libc::stat(path.as_ptr(), &mut stat) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(identity_of(&stat))
+    Ok(stat_of(&stat))
 }
 
 /// Type of the file system of an open file, as statfs(2) lists them.

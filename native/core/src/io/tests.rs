@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::fault::{Fault, FaultKind, FaultPlan};
 use super::file::FileSpec;
+use super::identity::{Identity, Sight};
 use super::layout::{DirectAlign, Segment};
 use super::sys;
 use super::transfer::{Driver, Settings, Summary, Transfer};
@@ -130,9 +131,9 @@ impl Running {
 }
 
 fn spec(path: &Path) -> FileSpec {
-    let fd = sys::open_read(path, 0).expect("open");
+    let (fd, sight) = Sight::open(path).expect("open");
     let (offset, memory) = sys::direct_align(fd.as_fd());
-    FileSpec { path: path.to_owned(), identity: sys::identity(fd.as_fd()).expect("fstat"), align: DirectAlign::new(offset, memory) }
+    FileSpec { path: path.to_owned(), identity: Identity { sight, header: None }, align: DirectAlign::new(offset, memory) }
 }
 
 fn evict(path: &Path) {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::fault::FaultPlan;
 use super::file::{FileSpec, FileState};
+use super::identity::Unkept;
 use super::layout::{Layout, Segment};
 use super::shared::{Done, Shared};
 use super::{buffered, uring};
@@ -44,6 +45,7 @@ pub struct FileSummary {
     /// Direct reads were made by threads: io_uring is refused, or not known to be sound on this file system.
     pub direct_by_threads: bool,
     pub fallback: String,
+    pub unkept: Unkept,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -121,6 +123,7 @@ fn summary(shared: &Shared) -> Summary {
             direct_bytes: file.direct_bytes.load(Ordering::Relaxed),
             direct_by_threads: file.direct_by_threads.load(Ordering::Relaxed),
             fallback: file.fallback(),
+            unkept: file.unkept(),
         })
         .collect();
     Summary { files, reads: shared.reads() }

@@ -4,23 +4,26 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::io::file::require_same;
-use crate::io::sys::{self, Identity};
+use crate::io::identity::{Identity, Sight, Unkept};
 
 pub struct HeldFile {
     fd: OwnedFd,
     name: String,
+    /// As it was when it was opened.
     identity: Identity,
+    unkept: Unkept,
 }
 
 impl HeldFile {
-    /// ERR_TRANSFER_OPEN
-    pub fn open(path: &Path) -> Result<Self> {
+    /// Opens a file; `planned` is the state that a plan was made from. ERR_TRANSFER_OPEN, ERR_TRANSFER_FILE_CHANGED
+    pub fn open(path: &Path, planned: Option<&Identity>) -> Result<Self> {
         let name = path.to_string_lossy().into_owned();
-        let fd = sys::open_read(path, 0).map_err(|error| {
-            Error::new("ERR_TRANSFER_OPEN", format!("cannot open {name}")).with("file", name.as_str()).caused_by("open", &error)
+        let (fd, sight) = Sight::open(path).map_err(|(operation, error)| {
+            let message = format!("cannot {operation} {name}");
+            Error::new("ERR_TRANSFER_OPEN", message).with("file", name.as_str()).caused_by(operation, &error)
         })?;
-        Self::over(fd, name)
+        let unkept = planned.map(|planned| planned.require_at_open(fd.as_fd(), &sight, &name)).transpose()?.unwrap_or_default();
+        Ok(HeldFile { identity: Identity::new(fd.as_fd(), sight, &[]), fd, name, unkept })
     }
 
     /// A duplicate of somebody else's descriptor, who may close it at once. ERR_TRANSFER_OPEN
@@ -34,12 +37,9 @@ impl HeldFile {
             return Err(Error::new("ERR_TRANSFER_OPEN", message).with("file", name).caused_by("fcntl", &std::io::Error::last_os_error()));
         }
         // SAFETY: the descriptor was just made and belongs to nobody else.
-        Self::over(unsafe { OwnedFd::from_raw_fd(copy) }, name)
-    }
-
-    fn over(fd: OwnedFd, name: String) -> Result<Self> {
-        let identity = identity(fd.as_fd(), &name)?;
-        Ok(HeldFile { fd, name, identity })
+        let fd = unsafe { OwnedFd::from_raw_fd(copy) };
+        let sight = look(fd.as_fd(), &name)?;
+        Ok(HeldFile { identity: Identity::new(fd.as_fd(), sight, &[]), fd, name, unkept: Unkept::default() })
     }
 
     pub fn number(&self) -> i32 {
@@ -53,25 +53,21 @@ impl HeldFile {
 
     /// Bytes when it was opened.
     pub fn size(&self) -> u64 {
-        self.identity.size
+        self.identity.size()
+    }
+
+    /// What of the planned identity its file system did not keep.
+    pub fn unkept(&self) -> Unkept {
+        self.unkept
     }
 
     /// The file is what it was when it was opened; plugins take a read that ends early for a whole one. ERR_TRANSFER_FILE_CHANGED
     pub fn require_unchanged(&self) -> Result<()> {
-        self.compare(&self.identity, "while it was read")
-    }
-
-    /// The file is in the state that a plan was made from. ERR_TRANSFER_FILE_CHANGED
-    pub fn require(&self, planned: &Identity) -> Result<()> {
-        self.compare(planned, "since its header was read")
-    }
-
-    fn compare(&self, expected: &Identity, when: &str) -> Result<()> {
-        require_same(expected, &identity(self.fd.as_fd(), &self.name)?, &self.name, when)
+        self.identity.require_same(&look(self.fd.as_fd(), &self.name)?, &self.name).map(drop)
     }
 }
 
-fn identity(fd: BorrowedFd<'_>, name: &str) -> Result<Identity> {
-    sys::identity(fd)
+fn look(fd: BorrowedFd<'_>, name: &str) -> Result<Sight> {
+    Sight::of(fd)
         .map_err(|error| Error::new("ERR_TRANSFER_OPEN", format!("cannot stat {name}")).with("file", name).caused_by("fstat", &error))
 }

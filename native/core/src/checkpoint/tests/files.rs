@@ -34,7 +34,7 @@ fn joins_shards_in_order() {
     assert_eq!(columns.offset[1..], [start, start + 1.0]);
     assert_eq!(columns.length, [3.0, 1.0, 4.0]);
     assert_eq!((&columns.dim_end[..], &columns.dims[..]), (&[1, 1, 3][..], &[3.0, 2.0, 1.0][..]));
-    assert_eq!(shards[1].identity.size, start as u64 + 5);
+    assert_eq!(shards[1].identity.size(), start as u64 + 5);
     assert_eq!(shards[2].data_start, 10);
 }
 
