@@ -1,8 +1,9 @@
-// Builds dist/: the native addon by cargo, the JavaScript by tsc. Does only what is not up to date.
+// Builds lib/, which is packed, and dist/, for tests: the native addon by cargo, the JavaScript by tsc and esbuild. Does only what is not up to date.
 import { createHash } from "node:crypto";
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { install } from "./install.mjs";
+import { addonName, thisPlatform } from "./platforms.mjs";
 import { bin, isMain, main, must, root, run, Stop } from "./process.mjs";
 import { checkToolchain } from "./toolchain.mjs";
 
@@ -39,7 +40,7 @@ async function buildAddon() {
     .find(({ reason, target }) => reason === "compiler-artifact" && target.name === "mx_node");
   const library = artifact?.filenames.find((file) => file.endsWith(".so"));
   if (library === undefined) throw new Stop("cargo built no shared library of the crate mx-node");
-  const addon = join(root, "dist/native", `modelexpress.${process.platform}-${process.arch}.node`);
+  const addon = join(root, "lib", addonName(thisPlatform()));
   if (existsSync(addon) && readFileSync(addon).equals(readFileSync(library))) return;
   mkdirSync(dirname(addon), { recursive: true });
   // A process that has the old one loaded keeps it: the new file takes over the name only.
@@ -48,22 +49,45 @@ async function buildAddon() {
   renameSync(partial, addon);
 }
 
+/** The modules one by one in dist/, for tests and for the documentation; in lib/ what is packed: their types, and the same code in a few files. */
 async function buildJavaScript() {
   const stamp = join(root, ".cache/javascript.json");
-  const inputs = hash([...files("src"), "tsconfig.json", "tsconfig.build.json", "node_modules/typescript/package.json"]);
+  const tools = ["node_modules/typescript/package.json", "node_modules/esbuild/package.json"];
+  const inputs = hash([...files("src"), "scripts/build.mjs", "tsconfig.json", "tsconfig.build.json", ...tools]);
   const last = existsSync(stamp) ? JSON.parse(readFileSync(stamp, "utf8")) : undefined;
   if (last?.inputs === inputs && last.outputs.every((file) => existsSync(root + file)) && hash(last.outputs) === last.outputsHash) return;
   let emitted = "";
   const args = ["-p", "tsconfig.build.json", "--listEmittedFiles"];
   const code = await run(bin("tsc"), args, { quiet: true, tee: (chunk) => (emitted += chunk) });
   if (code !== 0) throw new Stop(emitted.replace(/^TSFILE: .*\n/gm, "").trimEnd());
-  const outputs = [...emitted.matchAll(/^TSFILE: (.+)$/gm)].map(([, file]) => file.slice(root.length)).sort();
+  const modules = [...emitted.matchAll(/^TSFILE: (.+)$/gm)].map(([, file]) => file.slice(root.length));
+  const outputs = [...modules, ...(await bundle())].sort();
   // What a removed source file once gave must not be packed.
-  for (const file of files("dist")) if (!file.startsWith("dist/native/modelexpress.") && !outputs.includes(file)) rmSync(root + file);
-  const command = join(root, "dist/cli/main.js");
-  if (existsSync(command)) chmodSync(command, 0o755);
+  for (const file of [...files("dist"), ...files("lib")]) if (!file.endsWith(".node") && !outputs.includes(file)) rmSync(root + file);
+  for (const command of ["dist/cli/main.js", "lib/mx.js"]) chmodSync(join(root, command), 0o755);
   mkdirSync(dirname(stamp), { recursive: true });
   writeFileSync(stamp, JSON.stringify({ inputs, outputs, outputsHash: hash(outputs) }));
+}
+
+/**
+ * Joins the modules: a file costs half a millisecond to import. Names stay as they are written, for stack traces. Returns the files.
+ */
+async function bundle() {
+  const { build: joinModules } = await import("esbuild");
+  const { metafile } = await joinModules({
+    absWorkingDir: root,
+    entryPoints: { index: "src/index.ts", mx: "src/cli/main.ts", "gds-main": "src/probe/gds-main.ts" },
+    outdir: "lib",
+    bundle: true,
+    splitting: true,
+    format: "esm",
+    platform: "node",
+    target: "node20.3",
+    packages: "external",
+    metafile: true,
+    logLevel: "warning",
+  });
+  return Object.keys(metafile.outputs);
 }
 
 function read(file) {

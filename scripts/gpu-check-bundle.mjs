@@ -48,7 +48,7 @@ export async function bundle() {
   copyFileSync(process.execPath, at("node"));
   chmodSync(at("node"), 0o755);
   strip(at("node"));
-  cpSync(join(root, "dist"), at("dist"), { recursive: true });
+  for (const folder of ["dist", "lib"]) cpSync(join(root, folder), at(folder), { recursive: true });
   cpSync(join(root, "gpu-check"), at("gpu-check"), { recursive: true });
   copyFileSync(join(root, "package.json"), at("package.json"));
   for (const name of programNames) compile(name, at("gpu-check/programs/built"));

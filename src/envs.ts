@@ -61,6 +61,15 @@ export const envTable = Object.freeze({
     meaning: "Deadline of a load, where the option `timeoutMs` is not given.",
     parse: (text) => within(parseDuration(text) ?? Number.NaN, 0, maxTimeoutMs),
   }),
+  MX_NATIVE_ADDON: row<string | undefined>({
+    name: "MX_NATIVE_ADDON",
+    fallback: undefined,
+    defaultMeaning: "beside the package's code, then the package for this platform",
+    unit: "path",
+    takes: "the path of modelexpress.<platform>.node",
+    meaning: "Where the package's own native addon lies, for a program that was bundled into one file. No other place is tried then.",
+    parse: (text) => text,
+  }),
   MX_CUDA_LIBRARY: row<string | undefined>({
     name: "MX_CUDA_LIBRARY",
     fallback: undefined,

@@ -427,17 +427,23 @@ export const errorCodes = {
   ERR_NATIVE_UNSUPPORTED_PLATFORM: {
     exit: 69,
     cause: "There is no native addon for this operating system or processor.",
-    remedy: "Use Linux on x64 (arm64: build from source).",
+    remedy: "Use Linux on x64 or arm64.",
   },
   ERR_NATIVE_MISSING: {
     exit: 69,
-    cause: "The native addon is not where it should be.",
-    remedy: "In a clone run `npm run build`; else install the package again.",
+    cause: "The native addon is not there: the package for this platform was not installed, or a clone was not built.",
+    remedy: "Install the package that the message names, with optional dependencies on; in a clone run `npm run build`.",
+  },
+  ERR_NATIVE_BUNDLED: {
+    exit: 69,
+    cause: "A bundler put the JavaScript of the package into another file, and the native addon cannot be found from there.",
+    remedy:
+      "Keep `modelexpress-client` external (esbuild: `--external:modelexpress-client`), copy the addon beside the bundle, or set MX_NATIVE_ADDON.",
   },
   ERR_NATIVE_LOAD: {
     exit: 69,
     cause: "The native addon is there, and the system refuses to load it.",
-    remedy: "The message has the loader's words (a C library too old, a wrong processor).",
+    remedy: "The message has the loader's words: a C library older than glibc 2.28, another C library, a wrong processor.",
   },
   ERR_NATIVE_NODE_API: {
     exit: 69,

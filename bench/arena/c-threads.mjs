@@ -5,7 +5,8 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { addon, addonPath } from "../../dist/native/load.js";
+import { addonPath } from "../../dist/native/addon-path.js";
+import { addon } from "../../dist/native/load.js";
 
 const pairs = 300_000;
 const rounds = 15;

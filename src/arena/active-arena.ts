@@ -1,7 +1,8 @@
 import { errorOf } from "../errors.js";
 import { publish } from "../events.js";
+import { addonPath } from "../native/addon-path.js";
 import { callNative, fromNative } from "../native/failure.js";
-import { addon, addonPath } from "../native/load.js";
+import { addon } from "../native/load.js";
 import { VmmArena } from "./arena.js";
 import { cudaDeviceNumber } from "./cuda-backend.js";
 import { addressText } from "./release-failure.js";

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { readdir, readlink, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
 import type { ErrorCode } from "../error-codes.js";
@@ -67,10 +66,11 @@ async function inOwnFolder(folder: string, name: string | undefined): Promise<Tr
   const rsync = (await namesIn(partial)).find(wanted);
   if (rsync !== undefined)
     return { path: join(partial, rsync), tool: "rsync", remedy: "run rsync again with --partial-dir=.rsync-partial" };
+  const hash = await hashOf(name ?? "");
   for (let level = 0, base = folder; level < maxLevels && base !== dirname(base); level++, base = dirname(base)) {
     const hub = join(base, ".cache/huggingface/download");
     const incomplete = (await namesBelow(hub)).filter((path) => path.endsWith(".incomplete"));
-    const own = incomplete.find((path) => name !== undefined && isIncomplete(path, relative(base, join(folder, name))));
+    const own = incomplete.find((path) => name !== undefined && isIncomplete(path, relative(base, join(folder, name)), hash));
     const first = own ?? incomplete[0];
     if (first !== undefined) return { path: join(hub, first), tool: "huggingface_hub", remedy: "run `hf download` again" };
     const scope = join(base, "._____temp");
@@ -80,13 +80,14 @@ async function inOwnFolder(folder: string, name: string | undefined): Promise<Tr
   return undefined;
 }
 
+/** What huggingface_hub makes of a file's name for the names of its own files. */
+async function hashOf(name: string): Promise<string> {
+  const { createHash } = await import("node:crypto");
+  return createHash("sha1").update(`${name}.metadata`).digest("base64").replaceAll("+", "-").replaceAll("/", "_");
+}
+
 /** huggingface_hub names an unfinished file by the file's name or by a hash of it. */
-function isIncomplete(path: string, file: string): boolean {
-  const hash = createHash("sha1")
-    .update(`${basename(file)}.metadata`)
-    .digest("base64")
-    .replaceAll("+", "-")
-    .replaceAll("/", "_");
+function isIncomplete(path: string, file: string, hash: string): boolean {
   const name = basename(path);
   return dirname(path) === dirname(file) && (name.startsWith(`${hash}.`) || name.startsWith(`${basename(file)}.`));
 }

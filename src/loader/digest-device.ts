@@ -1,4 +1,4 @@
-import { createHash, type Hash } from "node:crypto";
+import type { Hash } from "node:crypto";
 import type { NativeArena } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
 
@@ -16,6 +16,7 @@ interface Piece {
 
 /** SHA-256 of ranges of device memory, 32 bytes each in the order given, through copies to the host. */
 export async function digestDevice(arena: NativeArena, addresses: BigUint64Array, lengths: Float64Array): Promise<Uint8Array> {
+  const { createHash } = await import("node:crypto");
   const digests = new Uint8Array(addresses.length * digestBytes);
   const copy = ({ address, length }: Piece) =>
     length === 0 ? Promise.resolve(new Uint8Array(0)) : awaitNative(() => arena.copyToHost(address, length));

@@ -1,8 +1,10 @@
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
-import { fileURLToPath } from "node:url";
-import { errorOf } from "../errors.js";
+import { basename } from "node:path";
+import { readEnv } from "../envs.js";
+import { errorOf, type ModelExpressError } from "../errors.js";
 import type { Addon } from "./addon.js";
+import { addonPath, bundleFile, platformName, platformPackage } from "./addon-path.js";
 
 /** Version of the addon that this JavaScript belongs to; the build keeps it equal to package.json. */
 export const addonVersion = "0.1.0";
@@ -12,14 +14,9 @@ const nodeApiLevel = 9;
 
 let loaded: Addon | undefined;
 
-/** Where the addon of this platform lies, built or installed. */
-export function addonPath(): string {
-  return fileURLToPath(new URL(`../../dist/native/modelexpress.${process.platform}-${process.arch}.node`, import.meta.url));
-}
-
 /**
  * The native addon, loaded at the first call.
- * @throws ERR_NATIVE_UNSUPPORTED_PLATFORM, ERR_NATIVE_NODE_API, ERR_NATIVE_MISSING, ERR_NATIVE_LOAD, ERR_NATIVE_VERSION
+ * @throws ERR_NATIVE_UNSUPPORTED_PLATFORM, ERR_NATIVE_NODE_API, ERR_NATIVE_MISSING, ERR_NATIVE_BUNDLED, ERR_NATIVE_LOAD, ERR_NATIVE_VERSION
  */
 export function addon(): Addon {
   loaded ??= loadAddon();
@@ -27,9 +24,9 @@ export function addon(): Addon {
 }
 
 function loadAddon(): Addon {
-  const platform = `${process.platform}-${process.arch}`;
+  const platform = platformName();
   if (process.platform !== "linux" || !["x64", "arm64"].includes(process.arch)) {
-    throw errorOf("ERR_NATIVE_UNSUPPORTED_PLATFORM", `modelexpress-client runs on Linux x64 (arm64 untested), not on ${platform}`);
+    throw errorOf("ERR_NATIVE_UNSUPPORTED_PLATFORM", `modelexpress-client runs on Linux on x64 and arm64, not on ${platform}`);
   }
   const level = Number(process.versions.napi ?? 0);
   if (level < nodeApiLevel) {
@@ -39,17 +36,16 @@ function loadAddon(): Addon {
     );
   }
   const path = addonPath();
-  if (!existsSync(path)) {
-    throw errorOf("ERR_NATIVE_MISSING", `the native addon for ${platform} is not at ${path}: run \`npm run build\`, or install again`, {
-      facts: { file: path },
-    });
-  }
+  if (!existsSync(path)) throw missing(path, platform);
   let found: Addon;
   try {
-    found = createRequire(import.meta.url)(path) as Addon;
+    found = createRequire(path)(path) as Addon;
   } catch (cause) {
     const words = cause instanceof Error ? cause.message : String(cause);
-    throw errorOf("ERR_NATIVE_LOAD", `the native addon at ${path} cannot be loaded: ${words}`, { facts: { file: path }, cause });
+    throw errorOf("ERR_NATIVE_LOAD", `the native addon at ${path} cannot be loaded on ${platform}: ${words}`, {
+      facts: { file: path, platform },
+      cause,
+    });
   }
   if (found.version() !== addonVersion) {
     throw errorOf(
@@ -61,4 +57,23 @@ function loadAddon(): Addon {
     );
   }
   return found;
+}
+
+function missing(path: string, platform: string): ModelExpressError {
+  const wanted = platformPackage(platform);
+  const facts = { file: path, platform, package: wanted };
+  if (readEnv("MX_NATIVE_ADDON") !== undefined) {
+    return errorOf("ERR_NATIVE_MISSING", `MX_NATIVE_ADDON names ${path}, and there is no such file`, { facts });
+  }
+  const bundle = bundleFile();
+  if (bundle !== undefined) {
+    const message =
+      `modelexpress-client is in the bundle ${bundle}, which cannot hold its native addon: keep the package external to the bundle, install ` +
+      `${wanted} where the bundle runs, copy ${basename(path)} beside the bundle, or name its path in MX_NATIVE_ADDON`;
+    return errorOf("ERR_NATIVE_BUNDLED", message, { facts: { ...facts, bundle } });
+  }
+  const message =
+    `the native addon for ${platform} is not installed: \`npm install ${wanted}@${addonVersion}\` brings it (npm leaves it out with ` +
+    "--omit=optional, and where package-lock.json knows other platforms only); in a clone, `npm run build` makes it";
+  return errorOf("ERR_NATIVE_MISSING", message, { facts });
 }

@@ -1,5 +1,6 @@
-import { fork } from "node:child_process";
-import { fileURLToPath } from "node:url";
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileOf } from "../native/addon-path.js";
 import type { NixlApiOptions } from "../transfer/nixl/api.js";
 import { type Finding, publishMissing, unknown } from "./finding.js";
 import { gdsLooks } from "./gds.js";
@@ -15,11 +16,15 @@ export type GdsMessage = { readonly looking: string } | { readonly finding: Find
  * with it; its finding says so, and another process goes on with the next. Never throws.
  */
 export function gdsFindingsApart(options: NixlApiOptions = {}): Promise<readonly Finding[]> {
-  return findingsOf(fileURLToPath(new URL("./gds-main.js", import.meta.url)), options, lookTimeoutMs);
+  return findingsOf(join(dirname(fileOf(import.meta.url)), "gds-main.js"), options, lookTimeoutMs);
 }
 
 /** @internal */
 export async function findingsOf(program: string, options: NixlApiOptions, timeoutMs: number): Promise<readonly Finding[]> {
+  if (!existsSync(program)) {
+    const why = `its program is not at ${program}, as where the package was put into a bundle`;
+    return Object.freeze(gdsLooks.map(({ name }) => unknown(name, why, "Keep modelexpress-client external to the bundle.")));
+  }
   const findings: Finding[] = [];
   while (findings.length < gdsLooks.length) {
     const [found, why] = await lookFrom(program, findings.length, options, timeoutMs);
@@ -34,7 +39,8 @@ export async function findingsOf(program: string, options: NixlApiOptions, timeo
 }
 
 /** What one process found from a look on, and why it ended. */
-function lookFrom(program: string, from: number, options: NixlApiOptions, timeoutMs: number): Promise<[Finding[], string]> {
+async function lookFrom(program: string, from: number, options: NixlApiOptions, timeoutMs: number): Promise<[Finding[], string]> {
+  const { fork } = await import("node:child_process");
   return new Promise((resolve) => {
     const findings: Finding[] = [];
     const args = [String(from), JSON.stringify(options)];

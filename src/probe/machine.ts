@@ -3,7 +3,8 @@ import { readdir, stat, statfs } from "node:fs/promises";
 import { cpus, release } from "node:os";
 import { join } from "node:path";
 import type { Addon } from "../native/addon.js";
-import { addon, addonPath } from "../native/load.js";
+import { addonPath } from "../native/addon-path.js";
+import { addon } from "../native/load.js";
 import { readKernelConfig } from "./kernel-config.js";
 import { type ReadText, readText } from "./read-text.js";
 
@@ -13,7 +14,7 @@ export interface Machine {
   /** Names in a folder; undefined where it cannot be read. */
   list(folder: string): readonly string[] | undefined;
   /** What the running kernel was built with; undefined where nothing tells. */
-  kernelConfig(): string | undefined;
+  kernelConfig(): Promise<string | undefined>;
   /** Throws where the addon cannot be loaded. */
   addon(): Pick<Addon, "version" | "pageBytes" | "availableParallelism" | "ioSupport">;
   addonPath(): string;

@@ -7,17 +7,19 @@ const devicesFolder = "/sys/bus/pci/devices";
 const nvidiaVendor = "0x10de";
 const instead = "or load nvidia_fs";
 
+type P2pDmaMachine = Pick<Machine, "read" | "list" | "kernelConfig">;
+
 /**
  * Reads from NVMe straight to a GPU by the kernel's own PCI P2PDMA, without nvidia_fs. What it takes: "NVMe P2PDMA Troubleshooting" in the
  * GPUDirect Storage troubleshooting guide; how a device offers its memory: Documentation/ABI/testing/sysfs-bus-pci, `p2pmem`.
  */
-export function p2pDmaFinding({ read, list, kernelConfig }: Pick<Machine, "read" | "list" | "kernelConfig">): Finding {
+export async function p2pDmaFinding({ read, list, kernelConfig }: P2pDmaMachine): Promise<Finding> {
   const devices = list(devicesFolder)?.filter((device) => read(`${devicesFolder}/${device}/vendor`)?.trim() === nvidiaVendor);
   const offered = (devices ?? []).flatMap((device) => {
     const bytes = Number(read(`${devicesFolder}/${device}/p2pmem/size`)?.trim() || Number.NaN);
     return Number.isNaN(bytes) ? [] : [`${device} (${formatBytes(bytes)})`];
   });
-  const config = kernelConfig();
+  const config = await kernelConfig();
   const kernel = config === undefined ? null : /^CONFIG_PCI_P2PDMA=y$/m.test(config);
   const dwords = /^RegistryDwords:\s*"(.*)"$/m.exec(read("/proc/driver/nvidia/params") ?? "")?.[1] ?? null;
   const multipath = read("/sys/module/nvme_core/parameters/multipath")?.trim() ?? null;

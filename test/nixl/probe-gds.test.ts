@@ -21,7 +21,7 @@ interface Sources {
 }
 
 function machine({ texts = {}, folders = {}, config }: Sources): GdsMachine {
-  return { read: (path) => texts[path], list: (folder) => folders[folder], kernelConfig: () => config, environment: {} };
+  return { read: (path) => texts[path], list: (folder) => folders[folder], kernelConfig: () => Promise.resolve(config), environment: {} };
 }
 
 async function findingOf(name: string, sources: Sources) {

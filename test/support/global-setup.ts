@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { addonPath } from "../../src/native/load.js";
+import { addonPath } from "../../src/native/addon-path.js";
 
 /** Many tests run the addon and the command as built. The others can run without, so this only tells. */
 export default function setup(): void {

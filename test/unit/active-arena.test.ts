@@ -9,7 +9,7 @@ import { VmmArena } from "../../src/arena/arena.js";
 import { cudaBackend } from "../../src/arena/cuda-backend.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import { StubBackend } from "../../src/arena/stub-backend.js";
-import { addonPath } from "../../src/native/load.js";
+import { addonPath } from "../../src/native/addon-path.js";
 import { cCaller, cCallerPath } from "../support/c-caller.js";
 import { standInCuda } from "../support/cuda.js";
 import { collectEvents } from "../support/events.js";

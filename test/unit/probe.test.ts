@@ -31,7 +31,7 @@ function machine({ files = {}, io = {}, ...change }: Change = {}): Machine {
   return {
     read: (path) => known[path],
     list: () => undefined,
-    kernelConfig: () => undefined,
+    kernelConfig: () => Promise.resolve(undefined),
     addon: () => ({
       version: () => "0.1.0",
       pageBytes: () => 4096,
@@ -132,7 +132,7 @@ describe("probe", () => {
       name: "addon",
       found: false,
       why: "the native addon is not at /package/mx.node",
-      remedy: "In a clone run `npm run build`; else install the package again.",
+      remedy: "Install the package that the message names, with optional dependencies on; in a clone run `npm run build`.",
       facts: { code: "ERR_NATIVE_MISSING" },
     });
     expect(report.findings.filter(({ found }) => found === null).map(({ name }) => name)).toEqual(["processors", "io_uring", "direct-io"]);

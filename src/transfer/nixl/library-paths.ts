@@ -1,4 +1,3 @@
-import { execFile } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
@@ -37,6 +36,7 @@ export function usualPlaces(): LibraryPlace[] {
 /** The wheels `nixl-cu12` and `nixl-cu13` in the site-packages of the `python3` on PATH, or why there are none. */
 export async function pythonPlaces(): Promise<LibraryPlace[] | LibraryTried> {
   const script = "import json, site, sys; print(json.dumps([p for p in sys.path if 'packages' in p] + site.getsitepackages()))";
+  const { execFile } = await import("node:child_process");
   let folders: string[];
   try {
     const { stdout } = await promisify(execFile)("python3", ["-c", script], { timeout: pythonTimeoutMs });
