@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::sys;
+use super::{overlay, sys};
 
 /// File systems whose direct reads by io_uring are known to be sound.
 ///
@@ -10,7 +10,7 @@ use super::sys;
 /// completes a short direct read without moving that position is read again from the old one: io_uring reports the full count over wrong bytes, and an
 /// error behind the first part is lost. FUSE does so on mounts with direct I/O. So only those count that move it, as their sources show:
 const SOUND_WITH_IO_URING: [(u32, &str); 5] = [
-    // Before Linux 5.5 generic_file_read_iter, which adds the count to the position, and iomap_dio_complete since, which does too. Measured.
+    // generic_file_read_iter before Linux 5.5, which adds the count to the position; iomap_dio_complete since, which does too.
     (0xef53, "ext4"),
     // iomap_dio_complete.
     (0x5846_5342, "xfs"),
@@ -18,15 +18,16 @@ const SOUND_WITH_IO_URING: [(u32, &str); 5] = [
     (0x9123_683e, "btrfs"),
     // generic_file_read_iter before Linux 5.17, iomap_dio_complete since.
     (0xf2f5_2010, "f2fs"),
-    // Serves "direct" reads from its pages (shmem_file_read_iter), and never short before the end. Measured.
+    // Serves "direct" reads from its pages (shmem_file_read_iter), and never short before the end.
     (0x0102_1994, "tmpfs"),
 ];
 
-/// Names for messages, of those that are not known to be sound: their own or a server's code completes direct reads. An overlay does not tell which of
-/// its layers holds a file.
+const OVERLAY: u32 = 0x794c_7630;
+
+/// Names for messages, of those that are not known to be sound: their own or a server's code completes direct reads.
 const OTHERS: [(u32, &str); 10] = [
     (0x6573_5546, "fuse"),
-    (0x794c_7630, "overlayfs"),
+    (OVERLAY, "overlayfs"),
     (0x6969, "nfs"),
     (0xff53_4d42, "cifs"),
     (0xfe53_4d42, "smb2"),
@@ -46,9 +47,12 @@ pub fn keeps_identity(kind: u32) -> bool {
     KEEPING_IDENTITY.contains(&kind)
 }
 
-/// Type of the file system that an open file is on; 0 where it does not say.
+/// Type of the file system that an open file is on, of an overlay that of the layer where it can be told; 0 where it does not say.
 pub fn type_of(fd: BorrowedFd<'_>) -> u32 {
-    sys::file_system_type(fd).unwrap_or(0)
+    match sys::file_system_type(fd) {
+        Ok(OVERLAY) => overlay::layer_type(fd).unwrap_or(OVERLAY),
+        kind => kind.unwrap_or(0),
+    }
 }
 
 pub fn sound_with_io_uring(kind: u32) -> bool {

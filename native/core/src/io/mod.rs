@@ -14,6 +14,7 @@ pub mod file_systems;
 pub mod identity;
 pub mod layout;
 pub mod map;
+mod overlay;
 mod residency;
 mod shared;
 pub mod support;
