@@ -32,6 +32,19 @@ function row<Value>(entry: EnvRow<Value>): EnvRow<Value> {
   return Object.freeze(entry);
 }
 
+/** A variable of the Hugging Face Hub's tools, read as they do. */
+function hubRow(name: string, defaultMeaning: string, meaning: string): EnvRow<string | undefined> {
+  return row({
+    name,
+    fallback: undefined,
+    defaultMeaning,
+    unit: "path",
+    takes: "the path of a folder; `~` and `$NAME` are expanded",
+    meaning,
+    parse: (text) => text,
+  });
+}
+
 /** Every environment variable that the package reads. An option that is given wins over its variable. */
 export const envTable = Object.freeze({
   MX_DRIVER: row<DriverName>({
@@ -88,6 +101,14 @@ export const envTable = Object.freeze({
     meaning: "Where NIXL's library lies, where the option `library` is not given. No other place is tried then.",
     parse: (text) => text,
   }),
+  HF_HUB_CACHE: hubRow(
+    "HF_HUB_CACHE",
+    "`HUGGINGFACE_HUB_CACHE`, else `hub` in `HF_HOME`",
+    "The Hub's local cache, where `org/name` is looked up.",
+  ),
+  HUGGINGFACE_HUB_CACHE: hubRow("HUGGINGFACE_HUB_CACHE", "unset", "An older name of `HF_HUB_CACHE`."),
+  HF_HOME: hubRow("HF_HOME", "`huggingface` in `XDG_CACHE_HOME`", "Folder of the Hub's tools."),
+  XDG_CACHE_HOME: hubRow("XDG_CACHE_HOME", "`~/.cache`", "Folder of all caches, where `HF_HOME` is not set."),
   MX_GDS_THREADS: row<number>({
     name: "MX_GDS_THREADS",
     fallback: 8,

@@ -9,6 +9,7 @@ import { defaultTiers, pickedTiers, type WeightChoice, weightChoices } from "./f
 import { chosenWeights } from "./folder-indexes.js";
 import { isForeignWeights } from "./foreign-weights.js";
 import { fsError } from "./fs-errors.js";
+import { cachedSnapshot, isRepositoryFolder, notCached, parseRepositoryId, snapshotOf } from "./hub-cache.js";
 import { certainLeftover, type Leftover } from "./leftovers.js";
 import { unfinished } from "./unfinished.js";
 
@@ -28,19 +29,12 @@ export interface Resolved {
 }
 
 /**
- * Finds the files of a checkpoint: a file, an index (`.json`), or a folder.
+ * Finds the files of a checkpoint: a file, an index (`.json`), a folder, or a repository in the Hub's local cache.
  * @throws ERR_OPTION_INVALID, ERR_OPTION_CONFLICT, ERR_CHECKPOINT_URL_UNSUPPORTED, ERR_CHECKPOINT_NOT_FOUND, ERR_CHECKPOINT_PERMISSION,
  * ERR_CHECKPOINT_IO, ERR_CHECKPOINT_AMBIGUOUS, ERR_CHECKPOINT_SHARD_MISSING, ERR_CHECKPOINT_DOWNLOAD_UNFINISHED
  */
 export async function resolveCheckpoint(given: string | URL, weights: string | undefined): Promise<Resolved> {
-  const path = localPath(given);
-  let entries: Dirent[] | undefined;
-  try {
-    // One question instead of two: whether it is a folder, and what is in it.
-    entries = await readdir(path, { withFileTypes: true });
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== "ENOTDIR") throw fsError(path, "readdir", cause, await missingHint(path, given));
-  }
+  const { path, entries } = await placeOf(given);
   if (entries !== undefined) return resolveFolder(path, entries, weights);
   if (weights !== undefined) {
     throw errorOf("ERR_OPTION_CONFLICT", `weights ${JSON.stringify(weights)} picks among the files of a folder, but ${path} is a file`, {
@@ -55,15 +49,59 @@ export async function resolveCheckpoint(given: string | URL, weights: string | u
   return { path, kind: "file", folder, indexFile: undefined, shards: [basename(path)], rivals: [] };
 }
 
+/** A file, or a folder with what is in it: that of the local path, else the snapshot of the repository of that name in the Hub's cache. */
+async function placeOf(given: string | URL): Promise<{ readonly path: string; readonly entries: Dirent[] | undefined }> {
+  const path = localPath(given);
+  const local = await entriesOf(path);
+  if (!(local instanceof Error)) return inRepository(path, local);
+  const id = typeof given === "string" && local.code === "ENOENT" ? parseRepositoryId(given) : undefined;
+  const snapshot = id === undefined ? undefined : await cachedSnapshot(id);
+  if (snapshot === undefined) {
+    if (id?.repository.includes("/")) throw notCached(id, path);
+    throw fsError(path, "readdir", local, await linkHint(path));
+  }
+  return requireEntries(snapshot);
+}
+
+/** What a folder holds, in one question with whether it is one; undefined for a file. */
+async function entriesOf(path: string): Promise<Dirent[] | NodeJS.ErrnoException | undefined> {
+  try {
+    return await readdir(path, { withFileTypes: true });
+  } catch (cause) {
+    const error = cause as NodeJS.ErrnoException;
+    return error.code === "ENOTDIR" ? undefined : error;
+  }
+}
+
+/** A repository's folder in the Hub's cache stands for its snapshot. */
+async function inRepository(path: string, entries: Dirent[] | undefined) {
+  const folders = entries?.filter((entry) => entry.isDirectory()).map(({ name }) => name) ?? [];
+  return isRepositoryFolder(path, folders) ? requireEntries(await snapshotOf(path, undefined)) : { path, entries };
+}
+
+async function requireEntries(path: string) {
+  const entries = await entriesOf(path);
+  if (entries instanceof Error) throw fsError(path, "readdir", entries);
+  return { path, entries };
+}
+
+/** Whether something is a URL, of this realm or another. */
+function isUrl(given: unknown): given is URL {
+  if (given instanceof URL) return true;
+  if (typeof given !== "object" || given === null) return false;
+  const { href, protocol } = given as Partial<URL>;
+  return typeof href === "string" && typeof protocol === "string";
+}
+
 /** Absolute path of what the caller gave. */
 function localPath(given: string | URL): string {
-  const text = given instanceof URL ? given.href : given;
+  const text = isUrl(given) ? given.href : given;
   if (typeof text !== "string" || text === "" || text.includes("\0")) {
     throw errorOf("ERR_OPTION_INVALID", "a checkpoint's path is a string that is not empty and has no NUL, or a file: URL", {
       facts: { option: "path" },
     });
   }
-  const scheme = given instanceof URL ? given.protocol : /^(?:[a-z][a-z0-9+.-]*:(?=\/\/)|file:(?=\/))/i.exec(text)?.[0];
+  const scheme = isUrl(given) ? given.protocol : /^(?:[a-z][a-z0-9+.-]*:(?=\/\/)|file:(?=\/))/i.exec(text)?.[0];
   if (scheme === undefined) return absolutePath(text);
   if (scheme.toLowerCase() !== "file:") {
     throw errorOf("ERR_CHECKPOINT_URL_UNSUPPORTED", `${text}: only file: URLs and paths can be opened, not ${scheme}; download it first`, {
@@ -80,11 +118,9 @@ function localPath(given: string | URL): string {
   }
 }
 
-async function missingHint(path: string, given: string | URL): Promise<string> {
+async function linkHint(path: string): Promise<string> {
   const target = await readlink(path).catch(() => undefined);
-  if (target !== undefined) return `; this symbolic link leads to ${target}`;
-  const looksLikeRepository = typeof given === "string" && /^[\w-][\w.-]*\/[\w.-]+$/.test(given);
-  return looksLikeRepository ? "; a name of the Hugging Face Hub must be downloaded first" : "";
+  return target === undefined ? "" : `; this symbolic link leads to ${target}`;
 }
 
 async function resolveFolder(path: string, entries: readonly Dirent[], weights: string | undefined): Promise<Resolved> {

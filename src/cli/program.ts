@@ -12,7 +12,8 @@ import { tellFailure } from "./failure.js";
 import { fitted } from "./wrapped.js";
 
 const help = `
-A checkpoint is a .safetensors file, a .safetensors.index.json, or a folder with either; folders of the Hub's cache work as they are.
+A checkpoint is a .safetensors file, a .safetensors.index.json, or a folder with either. What has been downloaded from the Hub can be named
+org/name or org/name@revision: it is looked up in the local cache (HF_HUB_CACHE, HF_HOME).
 
 Examples:
   mx inspect ./Llama-3-8B              what is in it
