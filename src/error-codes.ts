@@ -174,8 +174,9 @@ export const errorCodes = {
   },
   ERR_MEMORY_WOULD_NOT_FIT: {
     exit: 69,
-    cause: "The load needs more memory than is available (MemAvailable, the limit of the cgroup).",
-    remedy: "Load fewer tensors (`include`), use the `map` driver, or a larger machine or limit.",
+    cause: "The load needs more memory than is available (MemAvailable, a control group's limit, what is free of a device).",
+    remedy:
+      'Load fewer tensors (`include`), use the `map` driver, or a larger machine or limit. Where the host frees memory that it does not tell of, such as ZFS\'s cache, `memoryCheck: "ignore"` (`--ignore-memory`).',
   },
   ERR_ARENA_SIZE: {
     exit: 64,

@@ -2,6 +2,18 @@ import { VmmArena } from "./arena.js";
 import { openCudaBackend } from "./cuda-backend.js";
 import type { DeviceName } from "./device-name.js";
 import { hostBackend } from "./host-backend.js";
+import type { VmmBackend } from "./vmm-backend.js";
+
+/** What is to be allocated, and where. */
+export interface AllocationRequest {
+  readonly device: DeviceName;
+  /** 0 for an arena without an allocation. */
+  readonly bytes: number;
+  /** Arena to allocate in. Default: one of its own. */
+  readonly into?: VmmArena | undefined;
+  /** The device's, where it is open already. */
+  readonly backend?: VmmBackend | undefined;
+}
 
 /** One allocation, and whose its arena is. */
 export interface Allocation {
@@ -16,12 +28,11 @@ export interface Allocation {
 /**
  * Allocates in `into`, or else in an arena of its own that reserves just what is needed. Of a device on native threads: a context takes up to a
  * second, and physical memory some time. On a device one allocation is one physical handle, so one region for a network card.
- * @param bytes 0 for an arena without an allocation
  * @throws ERR_ARENA_RESERVE_REFUSED, ERR_ARENA_OUT_OF_MEMORY, ERR_ARENA_EXHAUSTED, ERR_ARENA_CLOSED, ERR_CUDA_LIBRARY, ERR_CUDA_DEVICE,
  *   ERR_CUDA_OUT_OF_MEMORY, ...; an arena of its own is closed then
  */
-export async function allocate(device: DeviceName, bytes: number, into: VmmArena | undefined): Promise<Allocation> {
-  const arena = into ?? new VmmArena({ backend: await backendOf(device), totalBytes: Math.max(bytes, 1) });
+export async function allocate({ device, bytes, into, backend }: AllocationRequest): Promise<Allocation> {
+  const arena = into ?? new VmmArena({ backend: backend ?? (await backendOf(device)), totalBytes: Math.max(bytes, 1) });
   try {
     const address = bytes === 0 ? arena.base : device === "host" ? arena.malloc(bytes) : await arena.mallocInBackground(bytes);
     return { arena, address, bytes, own: into === undefined };

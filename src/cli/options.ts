@@ -31,6 +31,7 @@ export const options = {
     new Option("--timeout <duration>", "give up after so long, with exit code 75: 5s, 500ms, 1h30m; a number alone is seconds").argParser(
       duration,
     ),
+  ignoreMemory: () => new Option("--ignore-memory", "load also where the memory there is does not seem to fit"),
 };
 
 /** An option that takes one of these names; another one is ERR_OPTION_UNKNOWN, as it is for the library. */
@@ -79,6 +80,7 @@ export interface GivenOptions {
   readonly threads?: number;
   /** Milliseconds. */
   readonly timeout?: number;
+  readonly ignoreMemory?: true;
   readonly json?: true;
 }
 
@@ -90,6 +92,7 @@ const flags: ReadonlyMap<string, string> = new Map([
   ["alignmentBytes", "--alignment"],
   ["maxChunkBytes", "--max-chunk"],
   ["timeoutMs", "--timeout"],
+  ["memoryCheck", "--ignore-memory"],
 ]);
 
 /** A message about an option of the library, which names the flag instead. */
@@ -101,8 +104,8 @@ export function namingFlag(message: string, option: unknown): string {
 /** The same as the library names them, without those that are the command's own. */
 export function libraryOptions(given: GivenOptions) {
   const entries = Object.entries(given).map(([name, value]) => [names[name as keyof typeof names] ?? name, value]);
-  const { json: _, digest: __, ...options } = Object.fromEntries(entries) as LibraryOptions;
-  return options;
+  const { json: _, digest: __, ignoreMemory, ...options } = Object.fromEntries(entries) as LibraryOptions;
+  return ignoreMemory ? { ...options, memoryCheck: "ignore" as const } : options;
 }
 
 interface LibraryOptions extends Omit<GivenOptions, "alignment" | "maxChunk" | "timeout"> {

@@ -1,20 +1,24 @@
 import { setImmediate } from "node:timers/promises";
 import { requireNotAborted } from "../aborts.js";
+import type { VmmBackend } from "../arena/vmm-backend.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { publish } from "../events.js";
-import { planColumns } from "../plan/load-plan.js";
-import { assertFits } from "../plan/memory.js";
+import type { MemoryClaim } from "../plan/claims.js";
+import { type LoadPlan, planColumns } from "../plan/load-plan.js";
 import { addressColumn } from "../transfer/addresses.js";
 import { allocateBefore } from "../transfer/allocate-before.js";
-import type { Transfer } from "../transfer/driver.js";
+import type { BatchSummary, Transfer } from "../transfer/driver.js";
 import { driverOf } from "../transfer/drivers.js";
 import { transferFiles } from "../transfer/files.js";
+import type { Limits } from "../transfer/limits.js";
 import { abandon, awaitTransfer } from "../transfer/waiting.js";
 import { LoadMemory } from "./load-memory.js";
 import { LoadedModel } from "./loaded-model.js";
+import { claimMemory } from "./memory-check.js";
 import { openBefore } from "./open-before.js";
-import { type LoadOptions, resolveLoadOptions } from "./options.js";
-import { planInTurns, withMemory } from "./plan-in-turns.js";
+import { type LoadOptions, type LoadSettings, resolveLoadOptions } from "./options.js";
+import { openPlace } from "./place.js";
+import { planInTurns } from "./plan-in-turns.js";
 import { identityNotKept, makeReport } from "./report.js";
 
 /**
@@ -38,14 +42,40 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
   const checkpoint = await openBefore(source, options, limits);
   const opened = performance.now();
   await turn(checkpoint);
-  const plan = await planInTurns(checkpoint, await withMemory(settings, limits));
-  assertFits(plan);
-  await turn(checkpoint);
-  requireNotAborted(signal);
-  const planned = performance.now();
+  const place = await openPlace(settings, limits);
+  const { plan, claim } = await planInTurns(checkpoint, place.plan, (made) => ({
+    plan: made,
+    claim: claimMemory(made, settings.memoryCheck),
+  }));
+  try {
+    await turn(checkpoint);
+    requireNotAborted(signal);
+    const planned = performance.now();
+    const filled = await fill(checkpoint, plan, settings, { ...limits, backend: place.backend, claim });
+    return modelOf(checkpoint, plan, settings, filled, { started, opened, planned });
+  } finally {
+    claim.release();
+  }
+}
 
-  const { allocationBytes } = plan.totals;
-  const memory = new LoadMemory(await allocateBefore(limits, settings.device, allocationBytes, settings.arena));
+/** Memory with every byte in place. */
+interface Filled {
+  readonly memory: LoadMemory;
+  readonly summary: BatchSummary;
+  /** Points of `performance.now()`. */
+  readonly allocated: number;
+  readonly transferred: number;
+}
+
+interface FillOptions extends Limits {
+  readonly backend: VmmBackend | undefined;
+  readonly claim: MemoryClaim;
+}
+
+async function fill(checkpoint: Checkpoint, plan: LoadPlan, settings: LoadSettings, options: FillOptions): Promise<Filled> {
+  const { claim, backend, ...limits } = options;
+  const request = { device: settings.device, bytes: plan.totals.allocationBytes, into: settings.arena, backend };
+  const memory = new LoadMemory(await allocateBefore(limits, request));
   const { arena, base } = memory;
   const allocated = performance.now();
   let transfer: Transfer;
@@ -64,11 +94,29 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
   } catch (error) {
     throw await abandon([], error, () => memory.release());
   }
-  const waiting = { signal, deadline, timeoutMs, totalBytes: plan.totals.bytes, onProgress: settings.onProgress };
+  claim.follow(() => transfer.progressBytes());
+  const waiting = { ...limits, totalBytes: plan.totals.bytes, onProgress: settings.onProgress };
   const summary = await awaitTransfer(transfer, waiting, () => memory.release());
   const transferred = performance.now();
   await turn(checkpoint);
+  return { memory, summary, allocated, transferred };
+}
 
+interface Beginnings {
+  readonly started: number;
+  readonly opened: number;
+  readonly planned: number;
+}
+
+function modelOf(
+  checkpoint: Checkpoint,
+  plan: LoadPlan,
+  settings: LoadSettings,
+  { memory, summary, allocated, transferred }: Filled,
+  { started, opened, planned }: Beginnings,
+): LoadedModel {
+  const { arena, base } = memory;
+  const { allocationBytes } = plan.totals;
   for (const [row, reason] of summary.fallback.entries()) {
     if (reason !== "") publish({ event: "load.fallback", file: checkpoint.shards[row]?.file, driver: settings.driver, reason });
   }
@@ -80,6 +128,7 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
     plan,
     driver: settings.driver,
     threads: settings.threads,
+    memoryCheck: settings.memoryCheck,
     summary,
     hugePageBytes: arena.memory !== "host" ? -1 : allocationBytes === 0 ? 0 : arena.native.hugePageBytes(base, allocationBytes),
     times: {

@@ -5,11 +5,12 @@ import type { OpenCheckpointOptions } from "../checkpoint/open.js";
 import { type DriverName, driverNames, maxThreads, maxTimeoutMs, readEnv } from "../envs.js";
 import { errorOf } from "../errors.js";
 import { addon } from "../native/load.js";
-import { type PlanOptions, requirePlanOptions } from "../plan/plan-load.js";
+import { maxDefaultThreads, type PlanOptions, requirePlanOptions } from "../plan/plan-load.js";
 import { driverOf, driversFilling } from "../transfer/drivers.js";
 import { pluginTraits } from "../transfer/nixl/plugins.js";
 import type { Progress } from "../transfer/waiting.js";
 import { describe, optionInvalid, requireInteger, requireOneOf } from "../units.js";
+import { type MemoryCheck, memoryChecks } from "./memory-check.js";
 
 /** Options of {@link loadCheckpoint}. */
 export interface LoadOptions
@@ -33,6 +34,11 @@ export interface LoadOptions
   readonly onProgress?: ((progress: Progress) => void) | undefined;
   /** Arena to load into; the load takes one allocation of it, and closing the model frees only that. Default: an arena of the load's own. */
   readonly arena?: VmmArena | undefined;
+  /**
+   * `ignore` lets a load go on that the memory there is does not seem to fit, where the host frees memory that it does not tell of (a cache of
+   * ZFS's); the report says what the check found. Default `enforce`.
+   */
+  readonly memoryCheck?: MemoryCheck | undefined;
 }
 
 /** Options with every default filled in. */
@@ -46,6 +52,7 @@ export interface LoadSettings {
   readonly signal: AbortSignal | undefined;
   readonly onProgress: ((progress: Progress) => void) | undefined;
   readonly arena: VmmArena | undefined;
+  readonly memoryCheck: MemoryCheck;
   readonly plan: PlanOptions;
 }
 
@@ -65,10 +72,8 @@ const known: readonly (keyof LoadOptions)[] = [
   "signal",
   "onProgress",
   "arena",
+  "memoryCheck",
 ];
-
-/** Copying out of the page cache saturates memory with a few threads; more of them only contend. */
-const maxDefaultThreads = 16;
 
 /**
  * Checks options, all of them before anything is done, and fills in defaults.
@@ -105,7 +110,7 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
     );
   }
   const { include, exclude, placement, alignmentBytes, maxChunkBytes } = options;
-  const plan: PlanOptions = { include, exclude, placement, alignmentBytes, maxChunkBytes, device, pageCongruent: driver === "map" };
+  const plan: PlanOptions = { include, exclude, placement, alignmentBytes, maxChunkBytes, device, driver, threads };
   requirePlanOptions(plan);
   return {
     device,
@@ -117,11 +122,12 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
     signal,
     onProgress,
     arena,
+    memoryCheck: requireOneOf("memoryCheck", options.memoryCheck ?? "enforce", memoryChecks),
     plan,
   };
 }
 
-/** Reading threads where nobody asks for a number. */
+/** Reading threads where nobody asks for a number: copying out of the page cache saturates memory with a few; more of them only contend. */
 export function defaultThreads(): number {
   return Math.min(addon().availableParallelism(), maxDefaultThreads);
 }

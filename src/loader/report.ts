@@ -3,8 +3,10 @@ import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import type { DriverName } from "../envs.js";
 import { firstOf, withShortForm } from "../inspection.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
+import type { PlanMemory } from "../plan/memory.js";
 import type { BatchSummary, NixlBatchSummary, ReadPath } from "../transfer/driver.js";
 import { formatBytes, formatDuration, formatRate } from "../units.js";
+import type { MemoryCheck } from "./memory-check.js";
 
 /** What a load really did. Plain data; `mx load --json` prints it. */
 export interface LoadReport {
@@ -29,11 +31,18 @@ export interface LoadReport {
   readonly reads: number;
   readonly threads: number;
   readonly allocationBytes: number;
+  /** What the load was to take, against what there was when it was planned. */
+  readonly memory: MemoryReport;
   /** Bytes of the allocation in huge pages at the end of the load; null where the kernel does not tell, and on a device. */
   readonly hugePageBytes: number | null;
   /** What NIXL did: registrations, windows, time, and whether cuFile read directly; null where it read nothing. */
   readonly nixl: NixlBatchSummary | null;
   readonly times: LoadTimes;
+}
+
+/** `fits` is what the check found, and `check` whether that was to count. */
+export interface MemoryReport extends PlanMemory {
+  readonly check: MemoryCheck;
 }
 
 /** Milliseconds of each phase; `totalMs` from the call to the last byte in place. */
@@ -67,6 +76,7 @@ export interface ReportParts {
   readonly plan: LoadPlan;
   readonly driver: DriverName;
   readonly threads: number;
+  readonly memoryCheck: MemoryCheck;
   readonly summary: BatchSummary;
   readonly hugePageBytes: number;
   readonly times: LoadTimes;
@@ -92,6 +102,7 @@ export function makeReport(parts: ReportParts): LoadReport {
     reads: summary.reads,
     threads: parts.threads,
     allocationBytes: plan.totals.allocationBytes,
+    memory: Object.freeze({ check: parts.memoryCheck, ...plan.memory }),
     hugePageBytes: hugePageBytes < 0 ? null : hugePageBytes,
     nixl: summary.nixl === undefined ? null : Object.freeze(summary.nixl),
     times: Object.freeze(times),

@@ -1,19 +1,24 @@
 import { requireNotAborted } from "../aborts.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { errorOf } from "../errors.js";
+import { addon } from "../native/load.js";
+import type { MemoryClaim } from "../plan/claims.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
-import { assertFits, planMemory } from "../plan/memory.js";
+import { type PlanMemory, planMemory } from "../plan/memory.js";
 import { addressColumn } from "../transfer/addresses.js";
 import { allocateBefore } from "../transfer/allocate-before.js";
 import type { Transfer } from "../transfer/driver.js";
+import { timesOver } from "../transfer/driver-bytes.js";
 import { driverOf } from "../transfer/drivers.js";
 import { transferFiles } from "../transfer/files.js";
 import { abandon, type Progress, progressIntervalMs, transferOutcome, within } from "../transfer/waiting.js";
 import { formatBytes, requireInteger } from "../units.js";
 import { LoadMemory } from "./load-memory.js";
+import { claimMemory } from "./memory-check.js";
 import { openBefore } from "./open-before.js";
 import { type LoadOptions, type LoadSettings, resolveLoadOptions } from "./options.js";
-import { planInTurns, withMemory } from "./plan-in-turns.js";
+import { openPlace } from "./place.js";
+import { planInTurns } from "./plan-in-turns.js";
 import { Tensor, type TensorMemory } from "./tensor.js";
 import { Uses } from "./uses.js";
 import { cutWindows, type StreamWindow } from "./windows.js";
@@ -56,16 +61,25 @@ export async function* streamCheckpoint(
   const deadline = timeoutMs > 0 ? started + timeoutMs : undefined;
   const limits = { signal, deadline, timeoutMs };
   const checkpoint = await openBefore(source, options, limits);
-  const plan = await planInTurns(checkpoint, await withMemory(settings, limits));
-  const layout = layOut(checkpoint, plan, maxBytes);
-  const memory = new LoadMemory(await allocateBefore(limits, settings.device, layout.bytes, settings.arena));
-  const stream = new Stream(checkpoint, plan, settings, layout, memory, deadline);
+  const place = await openPlace(settings, limits);
+  const { plan, layout, claim } = await planInTurns(checkpoint, place.plan, (made) => ({
+    plan: made,
+    ...layOut(checkpoint, made, maxBytes, settings),
+  }));
   try {
-    yield* stream.tensors();
-  } catch (error) {
-    throw await stream.abandon(error);
+    const { device, arena } = settings;
+    const memory = new LoadMemory(await allocateBefore(limits, { device, bytes: layout.bytes, into: arena, backend: place.backend }));
+    const stream = new Stream(checkpoint, plan, settings, layout, memory, deadline);
+    claim.follow(() => stream.arrivedBytes());
+    try {
+      yield* stream.tensors();
+    } catch (error) {
+      throw await stream.abandon(error);
+    } finally {
+      await stream.close();
+    }
   } finally {
-    await stream.close();
+    claim.release();
   }
 }
 
@@ -86,7 +100,12 @@ interface StreamLayout {
 }
 
 /** @throws ERR_OPTION_INVALID where a tensor alone is larger than `maxBytes`; ERR_MEMORY_WOULD_NOT_FIT */
-function layOut(checkpoint: Checkpoint, plan: LoadPlan, maxBytes: number | undefined): StreamLayout {
+function layOut(
+  checkpoint: Checkpoint,
+  plan: LoadPlan,
+  maxBytes: number | undefined,
+  settings: LoadSettings,
+): { readonly layout: StreamLayout; readonly claim: MemoryClaim } {
   const { rows, addressOffset } = planColumns(plan);
   const lengths = Float64Array.from(rows, (row) => checkpoint.columns.length[row] ?? 0);
   const largest = lengths.reduce((most, length) => Math.max(most, length), 0);
@@ -106,9 +125,38 @@ function layOut(checkpoint: Checkpoint, plan: LoadPlan, maxBytes: number | undef
   const windows = cutWindows(addressOffset, lengths, Math.min(wanted, (maxBytes ?? Number.POSITIVE_INFINITY) / slotCount));
   const slotBytes = windows.reduce((most, window) => Math.max(most, window.slotBytes), 0);
   const bytes = bounded ? Math.min(slotCount, windows.length) * slotBytes : plan.totals.allocationBytes;
-  const { availableBytes, limitedBy } = plan.memory;
-  assertFits({ checkpoint: plan.checkpoint, device: plan.device, memory: planMemory(bytes, { bytes: availableBytes, limitedBy }) });
-  return { bounded, windows, slotCount, slotBytes, bytes };
+  const layout = { bounded, windows, slotCount, slotBytes, bytes };
+  const memory = streamMemory(plan, layout, settings);
+  return { layout, claim: claimMemory({ device: plan.device, checkpoint: plan.checkpoint, memory }, settings.memoryCheck) };
+}
+
+/** What a stream takes: its slots, and one batch for each window in flight. */
+function streamMemory(plan: LoadPlan, { windows, slotCount, bytes }: StreamLayout, { driver, threads }: LoadSettings): PlanMemory {
+  const { device, maxChunkBytes, memory, totals } = plan;
+  const kind = device === "host" ? "host" : "device";
+  const most = (of: (window: StreamWindow) => number) => windows.reduce((sum, window) => Math.max(sum, of(window)), 0);
+  const batch = driverOf(driver, kind).takes({
+    bytes: most((window) => window.bytes),
+    ranges: most((window) => window.end - window.begin),
+    bouncedBytes: memory.slack.bounceBytes,
+    threads,
+    maxChunkBytes,
+    memory: kind,
+  });
+  const needs = {
+    device,
+    allocationBytes: bytes,
+    mapped: false,
+    chunks: totals.chunks,
+    driver: timesOver(batch, Math.min(slotCount, windows.length)),
+  };
+  return planMemory(
+    { ...needs, pageBytes: addon().pageBytes() },
+    {
+      device: { bytes: memory.availableBytes, limitedBy: memory.limitedBy },
+      host: { bytes: memory.hostAvailableBytes, limitedBy: memory.hostLimitedBy },
+    },
+  );
 }
 
 /** One iteration: windows of neighbouring tensors, read one ahead of the one that is handed out. */
@@ -175,6 +223,12 @@ class Stream {
       this.#inFlight.shift();
       this.#doneBytes += window.bytes;
     }
+  }
+
+  /** Bytes of the memory that are filled; a slot that is filled anew takes none. */
+  arrivedBytes(): number {
+    const bytes = this.#inFlight.reduce((sum, { transfer }) => sum + transfer.progressBytes(), this.#doneBytes);
+    return Math.min(bytes, this.#layout.bytes);
   }
 
   /** Ends a stream that failed: its error comes at once, reads that are stuck are waited for in the background. Gives the error back. */

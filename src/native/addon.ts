@@ -117,6 +117,8 @@ export interface NativeArena {
   dropPages(address: bigint, length: number): Promise<void>;
   /** Bytes in huge pages now within `[address, address + length)`, or -1 where the kernel does not say. */
   hugePageBytes(address: bigint, length: number): number;
+  /** As {@link NativeBackend.freeDeviceBytes}. */
+  freeDeviceBytes(): Promise<number>;
 }
 
 /** Keeps an allocation from being freed. */
@@ -141,9 +143,18 @@ export interface ArenaFrame {
   take(address: bigint): boolean;
 }
 
+/** A part of {@link Addon.claimedBytes}. */
+export interface NativeClaim {
+  /** The sum of the others when this one was made. */
+  claimedBefore(): number;
+  change(bytes: number): void;
+}
+
 /** Memory for arenas: natively by `createArena`, or driven by JavaScript, which may only name ranges that this object has reserved. */
 export interface NativeBackend {
   granularity(): number;
+  /** Memory of the CUDA device that nobody has now; -1 where the memory is none of CUDA's. ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL. */
+  freeDeviceBytes(): Promise<number>;
   reserve(totalBytes: number): bigint;
   allocate(address: bigint, bytes: number): bigint;
   deallocate(address: bigint, bytes: number, handle: bigint): void;
@@ -416,6 +427,11 @@ export interface Addon {
   digestMemory(arena: NativeArena, address: BigUint64Array, length: Float64Array, threads: number): Promise<Uint8Array>;
   /** SHA-256 of whole files, 32 bytes each. */
   digestFiles(paths: string[], threads: number): Promise<Uint8Array>;
+
+  /** Counts memory that a load will take, until that is changed to 0, or the object is gone with its thread. */
+  claimMemory(bytes: number): NativeClaim;
+  /** Of all threads of the process. */
+  claimedBytes(): number;
 
   pageBytes(): number;
   /** Processors this process may use: affinity and cgroup quota counted in. */

@@ -1,12 +1,15 @@
 import { type DeviceName, requireDeviceName } from "../arena/device-name.js";
 import { dtypes } from "../checkpoint/dtype.js";
+import { type DriverName, driverNames, maxThreads } from "../envs.js";
 import { errorOf } from "../errors.js";
 import { addon } from "../native/load.js";
-import { type AvailableMemory, readAvailableMemory } from "../probe/memory.js";
+import type { AvailableMemory } from "../probe/memory.js";
+import { driverOf } from "../transfer/drivers.js";
 import { isPowerOfTwo, optionInvalid, requireInteger, requireOneOf, requirePowerOfTwo } from "../units.js";
 import { cutChunks, defaultMaxChunkBytes, minMaxChunkBytes } from "./chunks.js";
+import { availableNow } from "./claims.js";
 import { type LoadPlan, makeLoadPlan, type ShardPlanParts } from "./load-plan.js";
-import { planMemory } from "./memory.js";
+import { type MemoryAround, planMemory } from "./memory.js";
 import {
   isAligned,
   type Placement,
@@ -18,6 +21,7 @@ import {
   type ShardLayout,
 } from "./placement.js";
 import { groupByShard, mergeRanges, PieceBuilder } from "./ranges.js";
+import { readShape } from "./read-shape.js";
 import { type NameSelector, requireSelector, selectRows } from "./select.js";
 import type { PlanSource } from "./source.js";
 
@@ -34,17 +38,30 @@ export interface PlanOptions {
   readonly maxChunkBytes?: number | undefined;
   /** Where the tensors go. Default `host`. */
   readonly device?: DeviceName | undefined;
-  /** Memory to hold the plan against. Default: what the host has now; nothing for a device, which is not asked. */
+  /** How the bytes will move: what that takes beside the tensors is counted, and `map` has places of its own. Default `auto`. */
+  readonly driver?: DriverName | undefined;
+  /** Threads that will read. Default 16. */
+  readonly threads?: number | undefined;
+  /** Memory of the plan's device to hold it against. Default: what the host has now; nothing for a device, which is not asked. */
   readonly availableMemory?: AvailableMemory | undefined;
-  /** @internal For the driver `map`: addresses congruent to file offsets modulo the page size, one piece per shard. A number is that size in bytes. */
+  /**
+   * @internal Addresses congruent to file offsets modulo the page size, one piece per shard. A number is that size in bytes. Default: with the
+   * driver `map` alone.
+   */
   readonly pageCongruent?: boolean | number | undefined;
+  /** @internal Size of the host's pages in bytes. Default 4096. */
+  readonly hostPageBytes?: number | undefined;
 }
 
 /** The allocation's base is a multiple of this, so no larger alignment can be promised. */
 export const maxAlignmentBytes = 2 * 2 ** 20;
 /** What CUDA's own allocator promises, and kernels that read with wide loads count on. */
 const deviceAlignmentBytes = 256;
-/** A mapping takes no memory of its own, and planning opens no device: nobody asks what there is. */
+/** Threads that a load has at most unless it asks for more. */
+export const maxDefaultThreads = 16;
+/** Of the hosts that say something else the loader knows. */
+const usualPageBytes = 4096;
+/** Planning opens no device. */
 const notAsked: AvailableMemory = Object.freeze({ bytes: null, limitedBy: "not asked" });
 /** What direct I/O is taken to need where statx does not say: no file system of today asks for more than a page of 4096 bytes. */
 const assumedDirectAlign = 4096;
@@ -65,7 +82,7 @@ export function planLoad(source: PlanSource, options: PlanOptions = {}): LoadPla
 /** @internal The same in steps of one shard each, between which a caller can let the event loop turn. */
 export function* planSteps(source: PlanSource, options: PlanOptions = {}): Generator<void, LoadPlan, void> {
   if (source?.columns === undefined) throw optionInvalid("checkpoint", "one that openCheckpoint gave", source);
-  const { placement, device, maxChunkBytes, alignmentBytes } = requirePlanOptions(options);
+  const { placement, device, maxChunkBytes, alignmentBytes, driver, threads } = requirePlanOptions(options);
   const pageBytes = mappedPageBytes(options, placement);
 
   const { columns, shardColumns } = source;
@@ -111,6 +128,8 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
   const pieceColumns = pieces.columns();
   const blockBytes = (shard: number) =>
     Math.max(directAlign(shardColumns.dioOffsetAlign[shard]), directAlign(shardColumns.dioMemAlign[shard]));
+  const memoryAlign = (shard: number) => directAlign(shardColumns.dioMemAlign[shard]);
+  const memory = device === "host" ? "host" : "device";
   // A mapping is not read piece by piece.
   const chunks = pageBytes === undefined ? cutChunks(pieceColumns, maxChunkBytes, blockBytes) : pieceColumns;
   const bytes = placed.reduce((sum, shard) => sum + shard.bytes, 0);
@@ -130,8 +149,15 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
       alignmentWasteBytes: allocationBytes - bytes,
     }),
     memory: planMemory(
-      pageBytes === undefined ? allocationBytes : 0,
-      options.availableMemory ?? (pageBytes === undefined && device === "host" ? readAvailableMemory() : notAsked),
+      {
+        device,
+        allocationBytes,
+        mapped: pageBytes !== undefined,
+        chunks: chunks.offset.length,
+        pageBytes: options.hostPageBytes ?? usualPageBytes,
+        driver: driverOf(driver, memory).takes(readShape(pieceColumns, memoryAlign, { threads, maxChunkBytes, memory })),
+      },
+      memoryAround(options, device),
     ),
     columns: { rows, addressOffset, chunks, pieces: pieceColumns },
   });
@@ -149,14 +175,23 @@ export function requirePlanOptions(options: PlanOptions) {
   return {
     placement: requireOneOf("placement", options.placement ?? "auto", placementNames),
     device,
+    driver: requireOneOf("driver", options.driver ?? "auto", driverNames),
+    threads: requireInteger("threads", options.threads ?? maxDefaultThreads, { min: 1, max: maxThreads }),
     maxChunkBytes: requireInteger("maxChunkBytes", options.maxChunkBytes ?? defaultMaxChunkBytes, { min: minMaxChunkBytes }),
     alignmentBytes:
       alignmentBytes === undefined ? ("element" as const) : requirePowerOfTwo("alignmentBytes", alignmentBytes, maxAlignmentBytes),
   };
 }
 
+/** A plan that is given the memory of the host is held against that alone. */
+function memoryAround({ availableMemory }: PlanOptions, device: DeviceName): MemoryAround {
+  if (device !== "host") return { device: availableMemory ?? notAsked, host: availableNow() };
+  const host = availableMemory ?? availableNow();
+  return { device: host, host };
+}
+
 function mappedPageBytes(options: PlanOptions, placement: Placement): number | undefined {
-  const { pageCongruent = false } = options;
+  const { pageCongruent = options.driver === "map" } = options;
   if (pageCongruent === false) return undefined;
   const other = placement === "aligned" ? "placement" : options.alignmentBytes !== undefined ? "alignmentBytes" : undefined;
   if (other !== undefined) {

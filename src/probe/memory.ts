@@ -39,16 +39,31 @@ export interface MemoryLimit {
   readonly availableBytes: number;
 }
 
-/** The control groups around this process that limit its memory, its own first. */
+/** Where a group's limits and its usage stand. Above `memory.high` nothing is killed, and everything crawls: it counts as a limit. */
+const counters = {
+  1: [
+    { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes" },
+    { limit: "memory.memsw.limit_in_bytes", used: "memory.memsw.usage_in_bytes" },
+  ],
+  2: [
+    { limit: "memory.max", used: "memory.current" },
+    { limit: "memory.high", used: "memory.current" },
+  ],
+} as const;
+
+/** The limits on this process's memory that control groups set, those of its own group first. */
 export function readMemoryLimits(read: ReadText = readText): MemoryLimit[] {
   const limits: MemoryLimit[] = [];
   for (const { version, folders } of cgroupFolders("memory", read)) {
     for (const folder of folders) {
-      const limitBytes = integer(read(`${folder}/${version === 2 ? "memory.max" : "memory.limit_in_bytes"}`));
-      const usedBytes = integer(read(`${folder}/${version === 2 ? "memory.current" : "memory.usage_in_bytes"}`));
-      if (limitBytes === undefined || usedBytes === undefined || limitBytes >= unlimitedBytes) continue;
-      const cache = fileCacheBytes(read(`${folder}/memory.stat`) ?? "", version);
-      limits.push({ folder, limitBytes, availableBytes: Math.max(0, limitBytes - usedBytes + Math.min(cache, usedBytes)) });
+      for (const { limit, used } of counters[version]) {
+        const limitBytes = integer(read(`${folder}/${limit}`));
+        if (limitBytes === undefined || limitBytes >= unlimitedBytes) continue;
+        const usedBytes = integer(read(`${folder}/${used}`));
+        if (usedBytes === undefined) continue;
+        const cache = fileCacheBytes(read(`${folder}/memory.stat`) ?? "", version);
+        limits.push({ folder, limitBytes, availableBytes: Math.max(0, limitBytes - usedBytes + Math.min(cache, usedBytes)) });
+      }
     }
   }
   return limits;

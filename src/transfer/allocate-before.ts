@@ -1,6 +1,4 @@
-import { type Allocation, allocate, release } from "../arena/allocation.js";
-import type { VmmArena } from "../arena/arena.js";
-import type { DeviceName } from "../arena/device-name.js";
+import { type Allocation, type AllocationRequest, allocate, release } from "../arena/allocation.js";
 import { abortable } from "../checkpoint/abortable.js";
 import { before, type Limits } from "./limits.js";
 import { abandon } from "./waiting.js";
@@ -9,10 +7,10 @@ import { abandon } from "./waiting.js";
  * An allocation, no longer than until the deadline. One that comes later is given back; the error's `settled` tells when.
  * @throws what `allocate` throws; ERR_TRANSFER_TIMEOUT; ERR_ABORTED
  */
-export async function allocateBefore(limits: Limits, device: DeviceName, bytes: number, into: VmmArena | undefined): Promise<Allocation> {
-  const allocating = allocate(device, bytes, into);
+export async function allocateBefore(limits: Limits, request: AllocationRequest): Promise<Allocation> {
+  const allocating = allocate(request);
   try {
-    return await before(limits, `the memory on ${device} was not allocated`, (signal) => abortable(allocating, signal));
+    return await before(limits, `the memory on ${request.device} was not allocated`, (signal) => abortable(allocating, signal));
   } catch (reason) {
     throw await abandon([], reason, () => allocating.then(release, () => {}));
   }

@@ -3,8 +3,9 @@ import type { TransferPieces, TransferSummary } from "../native/addon.js";
 import { readText } from "../probe/read-text.js";
 import { deferred } from "./deferred.js";
 import type { BatchSummary, ReadPath, Transfer, TransferBatch, TransferDriver } from "./driver.js";
+import { largerOf } from "./driver-bytes.js";
 import { whyGdsUnavailable } from "./gds/available.js";
-import { submitNixl } from "./nixl/driver.js";
+import { nixlDriver, submitNixl } from "./nixl/driver.js";
 import { stagedDriver } from "./staged/driver.js";
 
 /** Failures that say that NIXL or its plugin cannot be used here at all; they come before anything is read. */
@@ -24,6 +25,7 @@ const unusable: readonly string[] = [
 export const deviceDriver: TransferDriver = {
   name: "auto",
   capabilities: { memory: ["device"], copies: true, registrable: true },
+  takes: (shape) => largerOf(nixlDriver.takes(shape), stagedDriver.takes(shape)),
   submit: (batch) => new DeviceBatch(batch),
 };
 

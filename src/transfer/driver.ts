@@ -1,5 +1,6 @@
 import type { VmmArena } from "../arena/arena.js";
 import type { TransferFiles, TransferPieces, TransferSummary } from "../native/addon.js";
+import type { DriverBytes, ReadShape } from "./driver-bytes.js";
 import type { GdsPath } from "./gds/path-statistics.js";
 
 /** What a driver can do; the loader asks these flags, never the name. */
@@ -68,6 +69,8 @@ export interface Transfer<Summary = BatchSummary> {
 export interface TransferDriver {
   readonly name: string;
   readonly capabilities: DriverCapabilities;
+  /** What it will take of the host's memory beside the tensors, at most. Nothing is opened or allocated. */
+  takes(shape: ReadShape): DriverBytes;
   /**
    * Starts a batch on native threads.
    * @throws ERR_ARENA_ADDRESS, ERR_TRANSFER_IO_URING_REFUSED

@@ -3,6 +3,7 @@ import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import { deferred } from "./deferred.js";
 import type { Transfer, TransferBatch, TransferDriver } from "./driver.js";
+import { bytesOfThread, type DriverBytes, noDriverBytes, type ReadShape } from "./driver-bytes.js";
 
 /** Longest direct read: where buffers are huge pages, one device request. Longer ones bring nothing, shorter ones cost requests. */
 const maxDirectBytes = 2 * 2 ** 20;
@@ -12,11 +13,38 @@ const maxDirectBytes = 2 * 2 ** 20;
  */
 const queueDepth = 256;
 
+/** Shorter ranges are read through the page cache. */
+const minDirectBytes = 128 * 1024;
+/** Threads of the direct lane: one with the ring, and those that read where no ring can be used. */
+const directThreads = 1 + 8;
+/** The ring itself, and for each read in it the kernel's request with the list of the pages that it pins. */
+const ringBytes = 64 * 1024;
+const ringReadBytes = 10 * 1024;
+/** Bounce buffers in flight and one kept, and the length of each. */
+const maxBounces = 64 + 1;
+const maxBounceBytes = 512 * 1024;
+
+/** What the two lanes take: `direct` where there is a direct one. */
+export function lanesTake({ bytes, ranges, bouncedBytes, threads, maxChunkBytes }: ReadShape, direct: boolean): DriverBytes {
+  if (bytes === 0) return noDriverBytes;
+  const blocks = Math.max(ranges, Math.ceil(bytes / Math.min(maxChunkBytes, 2 ** 20)));
+  const readers = Math.min(threads, blocks);
+  if (!direct || bytes < minDirectBytes) return { ...noDriverBytes, threadBytes: readers * bytesOfThread };
+  const reads = Math.min(queueDepth, ranges + Math.ceil(bytes / Math.min(maxChunkBytes, maxDirectBytes)));
+  return {
+    ...noDriverBytes,
+    threadBytes: (readers + directThreads) * bytesOfThread,
+    ringBytes: ringBytes + reads * ringReadBytes,
+    bounceBytes: Math.min(bouncedBytes, maxBounces * maxBounceBytes),
+  };
+}
+
 /** The three drivers that read files into memory differ only in which lanes the native side may use. */
 function readingDriver(name: string, code: TransferSettings["driver"]): TransferDriver {
   return {
     name,
     capabilities: { memory: ["host"], copies: true, registrable: true },
+    takes: (shape) => lanesTake(shape, code !== 0),
     submit(batch) {
       const settings: TransferSettings = {
         driver: code,

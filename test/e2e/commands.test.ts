@@ -101,6 +101,9 @@ describe("mx plan", () => {
     expect(plan.shards).toHaveLength(1);
     expect(plan.shards[0].ranges[0].length).toBe(18);
     expect(plan.memory.fits).toBe(true);
+    const slackOf = async (...args: string[]) => (await mxJson("plan", twoShards(), ...args)).memory.slack;
+    expect(await slackOf("--driver", "pread", "--threads", "1")).toMatchObject({ threadBytes: 131_072, ringBytes: 0, libraryBytes: 0 });
+    expect(await slackOf("--driver", "nixl", "--threads", "3")).toMatchObject({ threadBytes: 524_288, libraryBytes: 50_331_648 });
   });
 
   it("shows it as text", async () => {
@@ -134,6 +137,13 @@ describe("mx load", () => {
     expect(loaded.report).toMatchObject({ driver: { asked: driver }, bytes: 66, tensors: 3 });
     expect(loaded.report.shards).toHaveLength(2);
     expect(loaded.report.times.totalMs).toBeGreaterThan(0);
+  });
+
+  it("ignores the check of memory when told to, and says what it found", async () => {
+    const { report } = await mxJson("load", twoShards(), "--ignore-memory");
+    expect(report.memory).toMatchObject({ check: "ignore", fits: true, limitedBy: expect.any(String) });
+    expect(await mx("load", twoShards(), "--ignore-memory")).toMatch(/^ {2}check\s+ignored: it fits$/m);
+    expect(await mx("load", twoShards())).not.toMatch(/check/);
   });
 
   it("leaves digests out unless asked", async () => {

@@ -107,6 +107,6 @@ describe("mx plan --device", () => {
     expect(code).toBe(0);
     expect(stdout).toMatch(/^device {2,}cuda:0$/m);
     expect(stdout).toMatch(/^alignment {2,}256 B$/m);
-    expect(stdout).toMatch(/16 KiB available \(all memory of cuda:0\): does not fit$/m);
+    expect(stdout).toMatch(/16 KiB available \(free memory of cuda:0\): does not fit$/m);
   });
 });

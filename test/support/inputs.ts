@@ -4,7 +4,7 @@ import { expect } from "vitest";
 import { dtypes } from "../../src/checkpoint/dtype.js";
 import type { LoadOptions } from "../../src/loader/options.js";
 import type { Tensors } from "./loading.js";
-import { buildSafetensors, writeIndex } from "./safetensors.js";
+import { buildSafetensors, dataStartOf, writeIndex } from "./safetensors.js";
 
 /** One checkpoint and the way to load it; every driver must bring exactly the bytes that the files hold. */
 export interface Input {
@@ -122,8 +122,4 @@ export function writeInput(folder: string, title: string): Written {
   if (files.length === 1) return { path: first, files, expected };
   writeIndex(`${base}.index.json`, weightMap);
   return { path: `${base}.index.json`, files, expected };
-}
-
-function dataStartOf(content: Buffer): number {
-  return 8 + Number(content.readBigUInt64LE());
 }

@@ -15,6 +15,11 @@ export interface SafetensorsOptions {
   readonly pad?: number;
 }
 
+/** Offset of the first byte after the header. */
+export function dataStartOf(content: Buffer): number {
+  return 8 + Number(content.readBigUInt64LE());
+}
+
 /** A safetensors file of these tensors, in the order given. */
 export function buildSafetensors(tensors: Readonly<Record<string, TensorSpec>>, options: SafetensorsOptions = {}): Buffer {
   const header: Record<string, unknown> = Object.create(null);

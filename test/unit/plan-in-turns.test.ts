@@ -30,17 +30,17 @@ describe("planning in turns of the event loop", () => {
       now += 5;
       return now;
     });
-    const planning = planInTurns(source, { availableMemory });
+    const planning = planInTurns(source, { availableMemory }, (plan) => plan);
     expect(await turnsDuring(planning)).toBeGreaterThanOrEqual(shards);
     expect(JSON.stringify(await planning)).toBe(JSON.stringify(planLoad(source, { availableMemory })));
   });
 
   it("holds no turn back where all of it is quick", async () => {
     vi.spyOn(performance, "now").mockReturnValue(0);
-    expect(await turnsDuring(planInTurns(source, { availableMemory }))).toBe(0);
+    expect(await turnsDuring(planInTurns(source, { availableMemory }, (plan) => plan))).toBe(0);
   });
 
   it("rejects with what planLoad throws", async () => {
-    await expect(planInTurns(source, { include: "absent" })).rejects.toMatchObject({ code: "ERR_PLAN_TENSOR_UNKNOWN" });
+    await expect(planInTurns(source, { include: "absent" }, (plan) => plan)).rejects.toMatchObject({ code: "ERR_PLAN_TENSOR_UNKNOWN" });
   });
 });

@@ -124,7 +124,24 @@ describe("the plan", () => {
         },
       ],
       totals: { tensors: 1, bytes: 5, ranges: 1, chunks: 1, allocationBytes: 5, alignmentWasteBytes: 0 },
-      memory: { requiredBytes: 5, slackBytes: 1, availableBytes: 2 ** 30, limitedBy: "MemAvailable", fits: true },
+      memory: {
+        requiredBytes: 4096,
+        slackBytes: 4096 + MIB + 1 + 256 + 128 * 1024,
+        slack: {
+          pageTableBytes: 4096,
+          processBytes: MIB + 1 + 256,
+          threadBytes: 128 * 1024,
+          ringBytes: 0,
+          bounceBytes: 0,
+          pinnedBytes: 0,
+          libraryBytes: 0,
+        },
+        availableBytes: 2 ** 30,
+        limitedBy: "MemAvailable",
+        hostAvailableBytes: 2 ** 30,
+        hostLimitedBy: "MemAvailable",
+        fits: true,
+      },
     });
   });
 
@@ -190,29 +207,61 @@ describe("assertFits", () => {
   const fits = (bytes: number | null, options: PlanOptions = {}) =>
     assertFits(planLoad(source, { ...options, availableMemory: { bytes, limitedBy: "/sys/fs/cgroup" } }));
 
-  it("asks for the allocation and 1/16 of it", () => {
-    expect(() => fits(1700)).not.toThrow();
-    expect(() => fits(1699)).toThrow(
+  it("asks for whole pages, and what the load takes beside them", () => {
+    const slackBytes = 4096 + (MIB + 50 + 256) + 128 * 1024;
+    expect(() => fits(4096 + slackBytes)).not.toThrow();
+    expect(() => fits(4096 + slackBytes - 1)).toThrow(
       expect.objectContaining({
         code: "ERR_MEMORY_WOULD_NOT_FIT",
-        requiredBytes: 1600,
-        slackBytes: 100,
-        availableBytes: 1699,
+        requiredBytes: 4096,
+        slackBytes,
+        availableBytes: 4096 + slackBytes - 1,
         limitedBy: "/sys/fs/cgroup",
       }),
     );
-    expect(() => fits(1699)).toThrow(/needs 1.56 KiB and 100 B beside it, and 1.66 KiB are available \(\/sys\/fs\/cgroup\)/);
+    expect(() => fits(1700)).toThrow(/needs 4 KiB and 1.13 MiB beside it, and 1.66 KiB are available \(\/sys\/fs\/cgroup\)/);
   });
 
-  it("asks for at most 64 MiB beside it", () => {
+  it("asks for page tables, the heaps' growth, threads and reads in flight beside a large one", () => {
     const huge = madeSource([{ dataStart: 2 * MIB, tensors: [{ name: "a", length: 2 ** 36 }] }]);
-    expect(planLoad(huge, { availableMemory: { bytes: 2 ** 36 + 64 * MIB, limitedBy: "x" } }).memory.fits).toBe(true);
-    expect(planLoad(huge, { availableMemory: { bytes: 2 ** 36 + 64 * MIB - 1, limitedBy: "x" } }).memory.fits).toBe(false);
+    const planned = (options: PlanOptions) => planLoad(huge, { availableMemory: { bytes: 0, limitedBy: "x" }, ...options }).memory;
+    const chunkBytes = 8192 * 256;
+    expect(planned({ threads: 4 }).slack).toEqual({
+      pageTableBytes: 2 ** 27,
+      processBytes: 16 * MIB + chunkBytes,
+      threadBytes: (4 + 9) * 128 * 1024,
+      ringBytes: 64 * 1024 + 256 * 10 * 1024,
+      bounceBytes: 0,
+      pinnedBytes: 0,
+      libraryBytes: 0,
+    });
+    expect(planned({ driver: "pread", threads: 4 }).slack).toMatchObject({ threadBytes: 4 * 128 * 1024, ringBytes: 0 });
+    expect(planned({ driver: "nixl", threads: 4 }).slack).toMatchObject({ threadBytes: 5 * 128 * 1024, libraryBytes: 48 * MIB });
+    expect(planned({ driver: "map", threads: 4 })).toMatchObject({
+      requiredBytes: 0,
+      slack: { pageTableBytes: 2 ** 27, ringBytes: 12 * MIB, threadBytes: 0 },
+    });
+  });
+
+  it("asks for bounce buffers where direct reads cannot reach their place", () => {
+    const odd = madeSource([{ dataStart: 3, tensors: [{ name: "a", dtype: "F32", length: 2 ** 30 }] }]);
+    const { bounceBytes } = planLoad(odd, { availableMemory }).memory.slack;
+    expect(bounceBytes).toBe(65 * 512 * 1024);
+  });
+
+  it("asks a device for whole granules, and the host for what is pinned", () => {
+    const source = madeSource([{ dataStart: 512, tensors: [{ name: "a", length: 2 ** 30 + 1 }] }]);
+    const held = (device: number) =>
+      planLoad(source, { device: "cuda:0", availableMemory: { bytes: device, limitedBy: "free memory of cuda:0" } }).memory;
+    const memory = held(2 ** 30 + 2 * MIB);
+    expect(memory).toMatchObject({ requiredBytes: 2 ** 30 + 2 * MIB, fits: true, slack: { pinnedBytes: 256 * MIB } });
+    expect(memory.hostAvailableBytes).toBeGreaterThan(0);
+    expect(held(2 ** 30 + 2 * MIB - 1).fits).toBe(false);
   });
 
   it("lets pass what is not known, and mappings", () => {
     expect(() => fits(null)).not.toThrow();
-    expect(() => fits(0, { pageCongruent: 4096 })).not.toThrow();
+    expect(() => fits(4 * MIB, { pageCongruent: 4096 })).not.toThrow();
   });
 });
 

@@ -78,6 +78,33 @@ describe("readAvailableMemory", () => {
     expect(readMemoryLimits(reader({ ...v2, ...files })).map(({ folder }) => folder)).toEqual(["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a"]);
   });
 
+  it("takes memory.high for a limit, of every group above", () => {
+    const files = {
+      "/sys/fs/cgroup/a/b/memory.max": `${4 * GIB}\n`,
+      "/sys/fs/cgroup/a/b/memory.high": `${2 * GIB}\n`,
+      "/sys/fs/cgroup/a/b/memory.current": `${GIB}\n`,
+      "/sys/fs/cgroup/a/memory.max": "max\n",
+      "/sys/fs/cgroup/a/memory.high": `${3 * GIB}\n`,
+      "/sys/fs/cgroup/a/memory.current": `${2.5 * GIB}\n`,
+    };
+    expect(readAvailableMemory(reader({ ...v2, ...files }))).toEqual({ bytes: GIB / 2, limitedBy: "/sys/fs/cgroup/a" });
+    const noneAbove = { ...files, "/sys/fs/cgroup/a/memory.high": "max\n" };
+    expect(readAvailableMemory(reader({ ...v2, ...noneAbove }))).toEqual({ bytes: GIB, limitedBy: "/sys/fs/cgroup/a/b" });
+  });
+
+  it("counts version 1's limit on memory and swap together", () => {
+    const v1 = {
+      "/proc/meminfo": meminfo,
+      "/proc/self/cgroup": "4:memory:/job\n",
+      "/proc/self/mountinfo": "35 31 0:32 / /cg rw - cgroup cgroup rw,memory",
+      "/cg/job/memory.limit_in_bytes": `${2 * GIB}\n`,
+      "/cg/job/memory.usage_in_bytes": `${GIB / 2}\n`,
+      "/cg/job/memory.memsw.limit_in_bytes": `${2 * GIB}\n`,
+      "/cg/job/memory.memsw.usage_in_bytes": `${GIB}\n`,
+    };
+    expect(readAvailableMemory(reader(v1))).toEqual({ bytes: GIB, limitedBy: "/cg/job" });
+  });
+
   it("is never negative, and counts no more cache than is used", () => {
     const over = { "/sys/fs/cgroup/a/memory.max": "1000", "/sys/fs/cgroup/a/memory.current": "5000" };
     expect(readAvailableMemory(reader({ ...v2, ...over })).bytes).toBe(0);

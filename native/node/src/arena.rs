@@ -170,6 +170,12 @@ impl NativeArena {
     }
 
     #[napi]
+    pub fn free_device_bytes<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+        let arena = self.arena();
+        in_background(env, &MEMORY, move || arena.cuda_device().map_or(Ok(-1.0), |device| device.free_bytes().map(|bytes| bytes as f64)))
+    }
+
+    #[napi]
     pub fn huge_page_bytes(&self, address: Address, length: f64) -> f64 {
         huge_page_bytes(address.0 as usize, length as usize).map_or(-1.0, |bytes| bytes as f64)
     }

@@ -4,6 +4,7 @@ mod arena;
 mod background;
 mod c_symbols;
 mod checkpoint;
+mod claims;
 mod cuda;
 mod digest;
 mod failure;

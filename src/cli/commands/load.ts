@@ -3,6 +3,7 @@ import { abortable } from "../../checkpoint/abortable.js";
 import { loadCheckpoint } from "../../loader/load-checkpoint.js";
 import type { LoadedModel } from "../../loader/loaded-model.js";
 import type { LoadReport, ShardReport } from "../../loader/report.js";
+import { whyNot } from "../../plan/memory.js";
 import { formatBytes, formatDuration, formatRate } from "../../units.js";
 import type { Context } from "../context.js";
 import { type GivenOptions, libraryOptions, options } from "../options.js";
@@ -51,6 +52,7 @@ export function addLoad(program: Command, context: Context): void {
     .addOption(options.threads())
     .addOption(options.maxChunk())
     .addOption(options.timeout())
+    .addOption(options.ignoreMemory())
     .addOption(options.weights())
     .option("--digest", "SHA-256 of every tensor")
     .addOption(options.json())
@@ -102,6 +104,7 @@ export function showReport(report: LoadReport, output: Output): void {
       `open ${formatDuration(times.openMs)}, plan ${formatDuration(times.planMs)}, allocate ${formatDuration(times.allocateMs)}, transfer ${formatDuration(times.transferMs)}`,
     ],
     ["memory", `${formatBytes(report.allocationBytes)}${memoryKind(report)}`],
+    ...ignoredPairs(report),
     ...nixlPairs(report),
   ]);
   output.line();
@@ -134,6 +137,10 @@ function notKept({ identityNotKept }: ShardReport): string[] {
 function memoryKind({ device, hugePageBytes }: LoadReport): string {
   if (device !== "host") return ` on ${device}`;
   return hugePageBytes === null ? ", huge pages unknown" : `, ${formatBytes(hugePageBytes)} in huge pages`;
+}
+
+function ignoredPairs({ memory, device }: LoadReport): [string, string][] {
+  return memory.check === "ignore" ? [["  check", memory.fits ? "ignored: it fits" : `ignored: ${whyNot(memory, device)}`]] : [];
 }
 
 function nixlPairs({ nixl }: LoadReport): [string, string][] {

@@ -10,7 +10,7 @@ import type { Context } from "../context.js";
 import { type GivenOptions, libraryOptions, options } from "../options.js";
 
 const help = `
-Nothing is allocated and no tensor is read. With --device cuda:N the plan is that of a load to a GPU, which need not be there. With --json every range, every chunk and the place of every tensor are listed.
+Nothing is allocated and no tensor is read. With --device cuda:N the plan is that of a load to a GPU, which is asked for its free memory, and need not be there. With --json every range, every chunk and the place of every tensor are listed.
 
 Examples:
   mx plan ./folder
@@ -23,6 +23,8 @@ export function addPlan(program: Command, context: Context): void {
     .description("Show what a load would read from where to where, and whether it fits the memory there is.")
     .argument("<path>", "checkpoint")
     .addOption(options.device())
+    .addOption(options.driver())
+    .addOption(options.threads())
     .addOption(options.include())
     .addOption(options.exclude())
     .addOption(options.placement())
@@ -55,7 +57,7 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
     ["reads", `${totals.chunks} chunk(s) of up to ${formatBytes(planned.maxChunkBytes)} in ${totals.ranges} range(s)`],
     ["alignment", planned.alignmentBytes === "element" ? "of each tensor's elements" : formatBytes(planned.alignmentBytes)],
     ["allocation", `${formatBytes(totals.allocationBytes)}, of which ${totals.alignmentWasteBytes} bytes hold no tensor`],
-    ["memory", `${formatBytes(memory.requiredBytes + memory.slackBytes)} needed with slack, ${available}`],
+    ["memory", `${formatBytes(memory.requiredBytes)} needed, and ${formatBytes(memory.slackBytes)} of the host's beside it, ${available}`],
   ]);
   output.line();
   output.table(

@@ -217,7 +217,7 @@ export class GdsTransferManager {
     const agent = await this.#currentAgent();
     if (options.into !== undefined) requireDevice(device, options.into);
     const deadline = begin + timeoutMs;
-    const memory = await allocateBefore({ signal: options.signal, deadline, timeoutMs }, device, totalBytes, options.into);
+    const memory = await allocateBefore({ signal: options.signal, deadline, timeoutMs }, { device, bytes: totalBytes, into: options.into });
     let transfer: Transfer<WindowsSummary>;
     try {
       if (!this.#initialized) throw this.#notInitialized("shutdown() came while memory was allocated");

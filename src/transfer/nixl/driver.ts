@@ -5,6 +5,7 @@ import { addon } from "../../native/load.js";
 import { addressBounds } from "../addresses.js";
 import { deferred } from "../deferred.js";
 import type { BatchSummary, NixlBatchSummary, ReadPath, Transfer, TransferBatch, TransferDriver } from "../driver.js";
+import { bytesOfThread, type DriverBytes, noDriverBytes, type ReadShape } from "../driver-bytes.js";
 import { identityOf } from "../files.js";
 import { GdsCount } from "../gds/path-statistics.js";
 import { NixlAgent } from "./agent.js";
@@ -28,8 +29,16 @@ const posixReads = windowChunks * windowsInFlight;
 export const nixlDriver: TransferDriver = {
   name: "nixl",
   capabilities: { memory: ["host", "device"], copies: true, registrable: true },
+  takes: nixlTakes,
   submit: (batch) => submitNixl(batch),
 };
+
+/** NIXL, UCX and a plugin, loaded and with an agent: their data and what malloc keeps of it. */
+const libraryBytes = 48 * 2 ** 20;
+
+function nixlTakes({ bytes, threads }: ReadShape): DriverBytes {
+  return bytes === 0 ? noDriverBytes : { ...noDriverBytes, threadBytes: (1 + threads) * bytesOfThread, libraryBytes };
+}
 
 /**
  * Starts a batch.

@@ -8,7 +8,8 @@ import { addon } from "../../native/load.js";
 import { addressBounds } from "../addresses.js";
 import { type Deferred, deferred } from "../deferred.js";
 import type { BatchSummary, Transfer, TransferBatch, TransferDriver } from "../driver.js";
-import { autoDriver } from "../reading-driver.js";
+import { bytesOfThread, type DriverBytes, type ReadShape } from "../driver-bytes.js";
+import { autoDriver, lanesTake } from "../reading-driver.js";
 import { keepingAlive } from "../settled.js";
 import { filesOf, SummarySum } from "./summary.js";
 import { type StagingWindow, stagingWindows } from "./windows.js";
@@ -26,8 +27,34 @@ const slotGranularity = 2 * 2 ** 20;
 export const stagedDriver: TransferDriver = {
   name: "staged",
   capabilities: { memory: ["device"], copies: true, registrable: true },
+  takes: stagingTakes,
   submit: (batch) => new StagedBatch(batch),
 };
+
+/** How a batch of so many bytes is cut. */
+function slotsFor(copiedBytes: number): { readonly slotBytes: number; readonly slots: number } {
+  const size = Math.ceil(copiedBytes / maxSlots / slotGranularity) * slotGranularity;
+  const slotBytes = Math.min(maxSlotBytes, Math.max(minSlotBytes, size));
+  return { slotBytes, slots: Math.min(maxSlots, Math.ceil(copiedBytes / slotBytes)) };
+}
+
+/** Reads into each slot on so many threads: some of the slots are being copied from. */
+function threadsOfSlot(threads: number, slots: number): number {
+  return Math.ceil((2 * threads) / (slots + 1));
+}
+
+/** All slots being read at once, by lanes of their own; their windows are congruent to the files, so nothing bounces. */
+function stagingTakes(shape: ReadShape): DriverBytes {
+  const { slotBytes, slots } = slotsFor(shape.bytes);
+  const bytes = Math.min(shape.bytes, slotBytes);
+  const slot = lanesTake({ ...shape, bytes, bouncedBytes: 0, threads: threadsOfSlot(shape.threads, slots) }, true);
+  return {
+    ...slot,
+    threadBytes: slots * slot.threadBytes + bytesOfThread,
+    ringBytes: slots * slot.ringBytes,
+    pinnedBytes: slots * slotBytes,
+  };
+}
 
 interface Staging {
   readonly memory: VmmArena;
@@ -118,8 +145,7 @@ class StagedBatch implements Transfer {
         length: reads.length,
         address: BigUint64Array.from(reads.slotOffset, (offset) => slotAddress + BigInt(offset)),
       },
-      // Some of the slots are being copied from.
-      threads: Math.ceil((2 * threads) / (free.length + 1)),
+      threads: threadsOfSlot(threads, free.length),
       maxChunkBytes,
       faults,
     });
@@ -160,9 +186,7 @@ function openStaging({ arena, pieces }: TransferBatch): Staging | undefined {
   const target = addressBounds(pieces.address, pieces.length);
   if (target === undefined) return undefined;
   const copiedBytes = pieces.length.reduce((sum, length) => sum + length, 0);
-  const size = Math.ceil(copiedBytes / maxSlots / slotGranularity) * slotGranularity;
-  const slotBytes = Math.min(maxSlotBytes, Math.max(minSlotBytes, size));
-  const slots = Math.min(maxSlots, Math.ceil(copiedBytes / slotBytes));
+  const { slotBytes, slots } = slotsFor(copiedBytes);
   const free = Array.from({ length: slots }, () => deferred<void>());
   const ended = deferred<unknown[]>();
   const memory = new VmmArena({ backend: hostBackend(), totalBytes: slots * slotBytes });

@@ -49,6 +49,7 @@ functions! {
     memory_granularity = "cuMemGetAllocationGranularity" (*mut usize, *const AllocationProperties, c_int);
     address_reserve = "cuMemAddressReserve" (*mut DevicePointer, usize, usize, DevicePointer, c_ulonglong);
     address_free = "cuMemAddressFree" (DevicePointer, usize);
+    memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
     memory_create = "cuMemCreate" (*mut MemoryHandle, usize, *const AllocationProperties, c_ulonglong);
     memory_release = "cuMemRelease" (MemoryHandle);
     memory_map = "cuMemMap" (DevicePointer, usize, usize, MemoryHandle, c_ulonglong);

@@ -95,6 +95,18 @@ impl CudaDevice {
         name(self.ordinal)
     }
 
+    /// Memory of the device that nobody has now, whichever process: bytes. Blocks. ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL.
+    pub fn free_bytes(&self) -> Result<usize> {
+        let _current = self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the results are ours.
+        let asked = self.api.check("cuMemGetInfo", unsafe { (self.api.functions.memory_info)(&mut free, &mut total) });
+        asked.map(|()| free).map_err(|failure| {
+            let message = format!("{} does not say how much of its memory is free", self.name());
+            failure.error("ERR_CUDA_CALL", message).with("device", self.name())
+        })
+    }
+
     /// Makes the context current on this thread. A thread that has another one, a framework's say, gets it back. ERR_CUDA_NO_CONTEXT.
     pub fn enter(&self) -> Result<Current<'_>> {
         let functions = &self.api.functions;

@@ -8,6 +8,7 @@ use super::api::{CudaApi, Functions};
 use super::types::*;
 
 pub const GRANULE: usize = 2 << 20;
+pub const TOTAL_BYTES: usize = 1 << 34;
 pub const BASE: u64 = 0x7000_0000_0000;
 const CONTEXT: usize = 0xc0de;
 pub const OTHER_CONTEXT: usize = 0xbeef;
@@ -64,6 +65,7 @@ pub fn api() -> &'static CudaApi {
         memory_granularity,
         address_reserve,
         address_free,
+        memory_info,
         memory_create,
         memory_release,
         memory_map,
@@ -165,7 +167,7 @@ unsafe extern "C" fn device_name(text: *mut c_char, _length: c_int, _number: Dev
 
 unsafe extern "C" fn device_total_memory(bytes: *mut usize, _number: DeviceNumber) -> Status {
     // SAFETY: the caller's result.
-    unsafe { *bytes = 1 << 34 };
+    unsafe { *bytes = TOTAL_BYTES };
     SUCCESS
 }
 
@@ -321,6 +323,15 @@ unsafe extern "C" fn range_handle(handle: *mut c_void, from: DevicePointer, byte
 }
 
 /// Device memory reads as the low bytes of its addresses.
+unsafe extern "C" fn memory_info(free: *mut usize, total: *mut usize) -> Status {
+    call("cuMemGetInfo", "memory info".into(), |driver| {
+        let taken: usize = driver.handles.values().sum();
+        // SAFETY: the caller's results.
+        unsafe { (*free, *total) = (TOTAL_BYTES - taken, TOTAL_BYTES) };
+        in_context(driver, SUCCESS)
+    })
+}
+
 unsafe extern "C" fn copy_to_host(to: *mut c_void, from: DevicePointer, bytes: usize) -> Status {
     call("cuMemcpyDtoH", format!("copy {bytes}"), |driver| {
         for at in 0..bytes {

@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex};
 
-use super::stand_in::{BASE, GRANULE, OTHER_CONTEXT, api, driver};
+use super::stand_in::{BASE, GRANULE, OTHER_CONTEXT, TOTAL_BYTES, api, driver};
 use super::types::*;
 use super::*;
 use crate::arena::Arena;
@@ -43,6 +43,21 @@ fn memory_lives_between_allocate_and_deallocate() {
     backend.release_reserve(BASE as usize, 8 * GRANULE).unwrap();
     drop(backend);
     assert!(driver(|driver| driver.empty()));
+}
+
+#[test]
+fn free_memory_is_what_nobody_has_taken() {
+    let (backend, _) = backend_over(api()).unwrap();
+    assert_eq!(backend.device().free_bytes().unwrap(), TOTAL_BYTES);
+    backend.reserve(8 * GRANULE).unwrap();
+    backend.allocate(BASE as usize, 2 * GRANULE).unwrap();
+    let before = mark();
+    assert_eq!(backend.device().free_bytes().unwrap(), TOTAL_BYTES - 2 * GRANULE);
+    assert_eq!(calls_since(before), ["push", "memory info", "pop"]);
+    driver(|driver| driver.failing = vec![("cuMemGetInfo", 3, ERROR_NOT_PERMITTED)]);
+    let error = backend.device().free_bytes().unwrap_err();
+    assert_eq!((error.code, fact(&error, "device")), ("ERR_CUDA_CALL", Some(Fact::from("cuda:0"))));
+    assert!(driver(|driver| driver.contexts.is_empty()));
 }
 
 #[test]

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use mx_core::error::Error;
 use mx_core::vmm::{EmptyBackend, HostBackend, VmmBackend};
-use napi::Result;
+use napi::bindgen_prelude::Object;
+use napi::{Env, Result};
 use napi_derive::napi;
 
 use super::address::{Address, size};
+use crate::background::{MEMORY, in_background};
 use crate::failure::thrown;
 
 #[napi]
@@ -34,6 +36,12 @@ impl NativeBackend {
     #[napi]
     pub fn granularity(&self) -> f64 {
         self.backend.allocation_granularity() as f64
+    }
+
+    #[napi]
+    pub fn free_device_bytes<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+        let backend = self.backend();
+        in_background(env, &MEMORY, move || backend.cuda_device().map_or(Ok(-1.0), |device| device.free_bytes().map(|bytes| bytes as f64)))
     }
 
     #[napi]
