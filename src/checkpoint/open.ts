@@ -2,8 +2,8 @@ import { availableParallelism } from "node:os";
 import { basename, join, relative } from "node:path";
 import { requireNotAborted } from "../aborts.js";
 import type { NativeIndex } from "../native/addon.js";
-import { awaitNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
+import { awaitUntilAborted } from "../native/until-aborted.js";
 import { abortable } from "./abortable.js";
 import { Checkpoint } from "./checkpoint.js";
 import { explained } from "./explained.js";
@@ -48,7 +48,8 @@ async function open(path: string | URL, weights: string | undefined, signal: Abo
   const found = await resolveCheckpoint(path, weights);
   requireNotAborted(signal);
   const { indexFile, folder } = found;
-  const index = indexFile === undefined ? null : (found.index ?? (await awaitNative(() => addon().readIndex(indexFile))));
+  const index =
+    indexFile === undefined ? null : (found.index ?? (await awaitUntilAborted(signal, (stop) => addon().readIndex(indexFile, stop))));
   requireNotAborted(signal);
   const { files, names, shardOfFile } =
     index === null || indexFile === undefined
@@ -58,7 +59,7 @@ async function open(path: string | URL, weights: string | undefined, signal: Abo
   const finished = requireFinished(indexFile === undefined ? files : [indexFile, ...files]);
   // Awaited below, behind what is wrong with the headers.
   finished.catch(() => {});
-  const headers = await awaitNative(() => addon().openShards(files, index, shardOfFile, threads));
+  const headers = await awaitUntilAborted(signal, (stop) => addon().openShards(files, index, shardOfFile, threads, stop));
   await finished;
   requireNotAborted(signal);
   const shards = files.map((file, i) => ({ file, name: names[i] ?? file }));

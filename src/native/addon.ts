@@ -17,6 +17,11 @@ export interface NativeFailure {
 /** A Uint8Array over memory that is not shared, in words that TypeScript before 5.7 knows too: from then on it is `Uint8Array<ArrayBuffer>`. */
 export type Bytes = ReturnType<Uint8ArrayConstructor["of"]>;
 
+/** Rejects the calls that were given it, with ERR_ABORTED. Work that cannot be interrupted runs on, and keeps no process alive. */
+export interface NativeStop {
+  stop(): void;
+}
+
 /** A parsed and validated `*.safetensors.index.json`: the files it names, in order of first mention, untrusted. Holds its weight map natively. */
 export interface NativeIndex {
   readonly files: string[];
@@ -354,12 +359,19 @@ export interface NativeFile {
 export interface Addon {
   version(): string;
   /** Parses and validates an index file on a native thread. */
-  readIndex(path: string): Promise<NativeIndex>;
+  readIndex(path: string, stop?: NativeStop): Promise<NativeIndex>;
   /**
    * Opens, reads, validates all headers in parallel on native threads. `index` and `shardOfFile` (row of `paths` for each of the index's
    * files) restrict the tensors to what the index assigns to each shard.
    */
-  openShards(paths: string[], index: NativeIndex | null, shardOfFile: Uint32Array, threads: number): Promise<NativeHeaders>;
+  openShards(
+    paths: string[],
+    index: NativeIndex | null,
+    shardOfFile: Uint32Array,
+    threads: number,
+    stop?: NativeStop,
+  ): Promise<NativeHeaders>;
+  readonly NativeStop: new () => NativeStop;
 
   openHostBackend(): NativeBackend;
   /** Addresses without memory, for measuring what an arena itself costs. */

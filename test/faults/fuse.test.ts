@@ -8,7 +8,7 @@ import { streamCheckpoint } from "../../src/loader/stream-checkpoint.js";
 import { collectEvents } from "../support/events.js";
 import { mountFuse } from "../support/fuse.js";
 import { errorFrom, evict, ioUringRefusal, type Tensors, writeShards } from "../support/loading.js";
-import { runMx } from "../support/run-node.js";
+import { runMx, runNode } from "../support/run-node.js";
 import { buildSafetensors, pattern } from "../support/safetensors.js";
 import { randomStream } from "../support/seed.js";
 import { unavailable } from "../support/unavailable.js";
@@ -93,7 +93,23 @@ it("a FUSE mount that answers slowly ends by the deadline, and every read is ove
   await error.settled;
 });
 
-it("a file that changes, goes or is replaced at any read gives an error or right bytes, never a mixture", {
+it.for(["the index of a folder", "a header"])(
+  "a process ends while a file system hangs in the read of %s, once openCheckpoint is aborted",
+  async (what, context) => {
+    const { path } = await mountFuse(context, backing(), { delay: 600_000 });
+    const script = `
+    import { openCheckpoint } from "modelexpress-client";
+    const controller = new AbortController();
+    const opening = openCheckpoint(process.argv[2], { signal: controller.signal });
+    setTimeout(() => controller.abort(), 100);
+    console.log(await opening.catch(({ code }) => code));
+  `;
+    const { code, stdout } = await runNode(script, { args: [what === "a header" ? join(path, file) : path] });
+    expect({ code, stdout }).toEqual({ code: 0, stdout: "ERR_ABORTED\n" });
+  },
+);
+
+it("a file that changes, grows, goes or is replaced at any read gives an error or right bytes, never a mixture", {
   timeout: 60_000,
 }, async (context) => {
   const random = randomStream();
@@ -103,7 +119,7 @@ it("a file that changes, goes or is replaced at any read gives an error or right
       Object.entries(tensors).map(([name, spec]) => [name, { ...spec, bytes: pattern(`${name}.new`, spec.shape[0] ?? 0) }]),
     );
     writeFileSync(join(folder, `${file}.new`), buildSafetensors(renamed));
-    const event = (["damage", "replace", "remove", "unmount"] as const)[random.below(4)] ?? "damage";
+    const event = (["damage", "grow", "replace", "remove", "unmount"] as const)[random.below(5)] ?? "damage";
     const options = { at: 1 + random.below(60), event, ...(random.below(2) === 1 && { direct: 1 as const }) };
     const mount = await mountFuse(context, folder, options);
     const told = JSON.stringify(options);

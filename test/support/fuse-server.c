@@ -13,6 +13,7 @@
  *   delay=MS         every read waits first
  *   at=N event=WHAT  at the Nth read, once:
  *     damage         the file has the bytes of NAME.new from now on, and a later modification time
+ *     grow           the file is 4096 bytes longer
  *     replace        look-ups lead to another file, with the bytes of NAME.new; open descriptors keep the old one
  *     remove         look-ups find nothing
  *     unmount        the server ends, and its mount with it
@@ -87,7 +88,7 @@ static int attributes(uint64_t number, struct fuse_attr *attr) {
   if (is(mtime, "trunc") && nodes[number].was_read) written.tv_nsec = 0;
   memset(attr, 0, sizeof *attr);
   attr->ino = FIRST_INODE + number;
-  attr->size = (uint64_t)found.st_size;
+  attr->size = (uint64_t)found.st_size + (happened && is(event, "grow") ? 4096 : 0);
   attr->blocks = (uint64_t)found.st_blocks;
   attr->mtime = (uint64_t)written.tv_sec;
   attr->mtimensec = (uint32_t)written.tv_nsec;

@@ -18,7 +18,7 @@ export type FuseOptions = Readonly<
     mtime: "now" | "trunc";
     delay: number;
     at: number;
-    event: "damage" | "replace" | "remove" | "unmount";
+    event: "damage" | "grow" | "replace" | "remove" | "unmount";
   }>
 >;
 

@@ -9,7 +9,7 @@ use napi::bindgen_prelude::{BigUint64Array, ClassInstance, Float64Array, Object,
 use napi::{Env, Result};
 use napi_derive::napi;
 
-use crate::background::{FILES, in_background};
+use crate::background::{FILES, NativeStop, in_background_until};
 use crate::failure::thrown;
 
 #[napi]
@@ -31,8 +31,8 @@ impl NativeIndex {
 }
 
 #[napi]
-pub fn read_index<'env>(env: &'env Env, path: String) -> Result<Object<'env>> {
-    in_background(env, &FILES, move || Ok(NativeIndex { index: Arc::new(checkpoint::read_index(&path)?) }))
+pub fn read_index<'env>(env: &'env Env, path: String, stop: Option<&NativeStop>) -> Result<Object<'env>> {
+    in_background_until(env, &FILES, stop, move || Ok(NativeIndex { index: Arc::new(checkpoint::read_index(&path)?) }))
 }
 
 #[napi]
@@ -42,10 +42,11 @@ pub fn open_shards<'env>(
     index: Option<ClassInstance<'env, NativeIndex>>,
     shard_of_file: Uint32Array,
     threads: u32,
+    stop: Option<&NativeStop>,
 ) -> Result<Object<'env>> {
     let index = index.map(|given| given.index.clone());
     let shard_of_file = shard_of_file.to_vec();
-    in_background(env, &FILES, move || {
+    in_background_until(env, &FILES, stop, move || {
         let assignment = index.as_deref().map(|index| (index, &shard_of_file[..]));
         let Headers { shards, table } = checkpoint::open_shards(&paths, assignment, threads as usize)?;
         let Table { names, columns } = table;
