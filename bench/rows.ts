@@ -259,6 +259,28 @@ export const rows: readonly Row[] = [
     shown: "ms",
   },
   {
+    id: "again",
+    title: "Loaded, closed and 10 s later loaded again, warm: 1 GiB in 8 tensors",
+    trials: (["mx-again-kept", "mx-again", "mx"] as const).map((system) => trial(system, "few-large", "warm")),
+    targets: [
+      {
+        text: "speed out of kept pages over that of a load into primed memory",
+        value: (round) => ratio(round, ["mx", seconds], ["mx-again-kept", seconds]),
+        unit: "ratio",
+        bound: { atLeast: 0.95 },
+      },
+      {
+        text: "speed out of kept pages over that without",
+        value: (round) => ratio(round, ["mx-again", seconds], ["mx-again-kept", seconds]),
+        unit: "ratio",
+      },
+    ],
+    subject: "mx-again-kept",
+    unprimed: false,
+    shown: "throughput",
+    maxRounds: 7,
+  },
+  {
     id: "open",
     title: "Opening: 3,050 tensors, validated whole",
     trials: (["mx-open", "safetensors-open"] as const).map((system) => trial(system, "many-small", "warm")),

@@ -36,6 +36,13 @@ export const systems = {
   "mx-event-loop": { title: "modelexpress-client, event loop", role: "own", node: "trials/event-loop.js" },
   "mx-alone": { title: "modelexpress-client, no process started", role: "own", node: "trials/spawns.js" },
   "mx-spawns": { title: "modelexpress-client, 50 processes started", role: "own", node: "trials/spawns.js", settings: { spawns: 50 } },
+  "mx-again": { title: "modelexpress-client, loaded again", role: "reference", node: "trials/again.js" },
+  "mx-again-kept": {
+    title: "modelexpress-client, loaded again with keepPages",
+    role: "own",
+    node: "trials/again.js",
+    settings: { keepPages: true },
+  },
   "mx-gds": {
     title: "modelexpress-client, NIXL GDS_MT over a stand-in for cuFile, 2 threads, 8 MiB",
     role: "own",

@@ -4,6 +4,7 @@ export { VmmArena, type VmmArenaOptions } from "./arena/arena.js";
 export { type CudaBackendOptions, type CudaLibraryOptions, cudaBackend, cudaFacts } from "./arena/cuda-backend.js";
 export type { DeviceName } from "./arena/device-name.js";
 export { hostBackend } from "./arena/host-backend.js";
+export { type KeepPagesOptions, keptPageBytes, releaseKeptPages } from "./arena/kept-pages.js";
 export { DEFAULT_ARENA_BYTES } from "./arena/options.js";
 export { StubBackend } from "./arena/stub-backend.js";
 export type { VmmBackend } from "./arena/vmm-backend.js";

@@ -16,6 +16,7 @@ export interface TrialJob {
     readonly touch?: boolean;
     readonly repeats?: number;
     readonly spawns?: number;
+    readonly keepPages?: boolean;
     readonly way?: "arena" | "list" | "each";
   };
 }

@@ -1,6 +1,5 @@
 import { setImmediate } from "node:timers/promises";
 import { requireNotAborted } from "../aborts.js";
-import type { VmmBackend } from "../arena/vmm-backend.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { publish } from "../events.js";
 import type { MemoryClaim } from "../plan/claims.js";
@@ -14,10 +13,10 @@ import type { Limits } from "../transfer/limits.js";
 import { abandon, awaitTransfer } from "../transfer/waiting.js";
 import { LoadMemory } from "./load-memory.js";
 import { LoadedModel } from "./loaded-model.js";
-import { claimMemory } from "./memory-check.js";
+import { claimMemory, makeRoom } from "./memory-check.js";
 import { openBefore } from "./open-before.js";
 import { type LoadOptions, type LoadSettings, resolveLoadOptions } from "./options.js";
-import { openPlace } from "./place.js";
+import { openPlace, type Place } from "./place.js";
 import { planInTurns } from "./plan-in-turns.js";
 import { identityNotKept, makeReport } from "./report.js";
 
@@ -49,9 +48,10 @@ export async function loadCheckpoint(source: string | URL | Checkpoint, options:
   }));
   try {
     await turn(checkpoint);
+    await makeRoom(plan, place.keeper);
     requireNotAborted(signal);
     const planned = performance.now();
-    const filled = await fill(checkpoint, plan, settings, { ...limits, backend: place.backend, claim });
+    const filled = await fill(checkpoint, plan, settings, { ...limits, place, claim });
     return modelOf(checkpoint, plan, settings, filled, { started, opened, planned });
   } finally {
     claim.release();
@@ -68,14 +68,14 @@ interface Filled {
 }
 
 interface FillOptions extends Limits {
-  readonly backend: VmmBackend | undefined;
+  readonly place: Place;
   readonly claim: MemoryClaim;
 }
 
 async function fill(checkpoint: Checkpoint, plan: LoadPlan, settings: LoadSettings, options: FillOptions): Promise<Filled> {
-  const { claim, backend, ...limits } = options;
-  const request = { device: settings.device, bytes: plan.totals.allocationBytes, into: settings.arena, backend };
-  const memory = new LoadMemory(await allocateBefore(limits, request));
+  const { claim, place, ...limits } = options;
+  const request = { device: settings.device, bytes: plan.totals.allocationBytes, into: settings.arena, backend: place.backend };
+  const memory = new LoadMemory(await allocateBefore(limits, request), place.keeper);
   const { arena, base } = memory;
   const allocated = performance.now();
   let transfer: Transfer;
@@ -94,9 +94,10 @@ async function fill(checkpoint: Checkpoint, plan: LoadPlan, settings: LoadSettin
   } catch (error) {
     throw await abandon([], error, () => memory.release());
   }
-  claim.follow(() => transfer.progressBytes());
+  claim.follow(() => Math.max(memory.takenPageBytes, transfer.progressBytes()));
   const waiting = { ...limits, totalBytes: plan.totals.bytes, onProgress: settings.onProgress };
   const summary = await awaitTransfer(transfer, waiting, () => memory.release());
+  memory.filled();
   const transferred = performance.now();
   await turn(checkpoint);
   return { memory, summary, allocated, transferred };
@@ -129,6 +130,7 @@ function modelOf(
     driver: settings.driver,
     threads: settings.threads,
     memoryCheck: settings.memoryCheck,
+    reusedBytes: memory.takenPageBytes,
     summary,
     hugePageBytes: arena.memory !== "host" ? -1 : allocationBytes === 0 ? 0 : arena.native.hugePageBytes(base, allocationBytes),
     times: {

@@ -1,5 +1,6 @@
 import { type Allocation, release } from "../arena/allocation.js";
 import type { VmmArena } from "../arena/arena.js";
+import type { Keeper } from "../arena/kept-pages.js";
 import { callNative } from "../native/failure.js";
 
 /** Loads above this give their pages back on a native thread. */
@@ -8,9 +9,23 @@ const slowBytes = 64 * 2 ** 20;
 /** The memory of one load: an allocation of the caller's arena, or an arena of its own that reserves just what the plan needs. */
 export class LoadMemory {
   readonly #allocation: Allocation;
+  readonly #keeper: Keeper | undefined;
+  #kept = false;
 
-  constructor(allocation: Allocation) {
+  constructor(allocation: Allocation, keeper?: Keeper) {
     this.#allocation = allocation;
+    this.#keeper = keeper;
+  }
+
+  /** Bytes that came out of kept pages. */
+  get takenPageBytes(): number {
+    return this.#keeper?.takenBytes() ?? 0;
+  }
+
+  /** Says that the memory is filled: where its pages are to be kept, they are from now on. */
+  filled(): void {
+    this.#keeper?.keep();
+    this.#kept = this.#keeper !== undefined;
   }
 
   get arena(): VmmArena {
@@ -30,7 +45,7 @@ export class LoadMemory {
   async release(): Promise<void> {
     const { arena, address, bytes, own } = this.#allocation;
     if (arena.closed) return;
-    if (own && arena.nativeHost && bytes > slowBytes) {
+    if (own && !this.#kept && arena.nativeHost && bytes > slowBytes) {
       const dropping = callNative(() => arena.native.dropPages(address, bytes));
       arena.detachViews(address);
       await dropping.catch(() => {}); // Then the pages go with the arena.

@@ -1,5 +1,6 @@
+import { type Keeper, keptPageBytes, releaseKeptPages } from "../arena/kept-pages.js";
 import { publish } from "../events.js";
-import { lessClaimed, MemoryClaim } from "../plan/claims.js";
+import { availableBeside, MemoryClaim } from "../plan/claims.js";
 import type { LoadPlan } from "../plan/load-plan.js";
 import { assertFits, heldAgainst, type PlanMemory, whyNot } from "../plan/memory.js";
 import { readAvailableMemory } from "../probe/memory.js";
@@ -25,11 +26,24 @@ export function claimMemory(checked: Checked, check: MemoryCheck): MemoryClaim {
   const claim = new MemoryClaim((device === "host" ? memory.requiredBytes : 0) + memory.slackBytes);
   if (check === "ignore" || claim.claimedBefore === 0) return claim;
   try {
-    const host = lessClaimed(readAvailableMemory(), claim.claimedBefore);
-    assertFits({ device, checkpoint, memory: heldAgainst(memory, device, host) });
+    assertFits({ device, checkpoint, memory: heldAgainst(memory, device, availableBeside(claim.claimedBefore)) });
     return claim;
   } catch (error) {
     claim.release();
     throw error;
   }
+}
+
+/**
+ * Gives back of the kept pages what a load needs and does not take over: they are counted as available. Without any kept it does nothing.
+ * @param keeper of a load that takes them over, as far as its tensors go
+ */
+export async function makeRoom({ device, memory }: Checked, keeper: Keeper | undefined): Promise<void> {
+  const keptBytes = keptPageBytes();
+  if (keptBytes === 0) return;
+  const { bytes } = readAvailableMemory();
+  const onHost = device === "host" ? memory.requiredBytes : 0;
+  const takenBytes = keeper === undefined ? 0 : Math.min(keptBytes, onHost);
+  const missingBytes = onHost + memory.slackBytes - takenBytes - (bytes ?? Number.POSITIVE_INFINITY);
+  if (missingBytes > 0) await releaseKeptPages(missingBytes);
 }

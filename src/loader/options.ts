@@ -1,6 +1,7 @@
 import { isAbortSignal } from "../aborts.js";
 import { VmmArena } from "../arena/arena.js";
 import { type DeviceName, deviceOfArena, requireDeviceName } from "../arena/device-name.js";
+import { type KeepPagesOptions, requireKeepPages } from "../arena/kept-pages.js";
 import type { OpenCheckpointOptions } from "../checkpoint/open.js";
 import { type DriverName, driverNames, maxThreads, maxTimeoutMs, readEnv } from "../envs.js";
 import { errorOf } from "../errors.js";
@@ -39,6 +40,11 @@ export interface LoadOptions
    * ZFS's); the report says what the check found. Default `enforce`.
    */
   readonly memoryCheck?: MemoryCheck | undefined;
+  /**
+   * Keeps the pages of this load in the process when it is closed, and takes kept ones first: fresh pages can cost more than reading the file,
+   * above all on virtual machines. Of the host's memory, in an arena of the load's own. Default: pages go back to the system.
+   */
+  readonly keepPages?: KeepPagesOptions | undefined;
 }
 
 /** Options with every default filled in. */
@@ -53,6 +59,7 @@ export interface LoadSettings {
   readonly onProgress: ((progress: Progress) => void) | undefined;
   readonly arena: VmmArena | undefined;
   readonly memoryCheck: MemoryCheck;
+  readonly keepPages: KeepPagesOptions | undefined;
   readonly plan: PlanOptions;
 }
 
@@ -73,6 +80,7 @@ const known: readonly (keyof LoadOptions)[] = [
   "onProgress",
   "arena",
   "memoryCheck",
+  "keepPages",
 ];
 
 /**
@@ -123,6 +131,7 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
     onProgress,
     arena,
     memoryCheck: requireOneOf("memoryCheck", options.memoryCheck ?? "enforce", memoryChecks),
+    keepPages: options.keepPages === undefined ? undefined : requireKeeping(options.keepPages, device, driver, arena),
     plan,
   };
 }
@@ -139,6 +148,22 @@ function requireFills(driver: DriverName, device: DeviceName): void {
   const others = driversFilling(memory).join(", ");
   throw errorOf("ERR_OPTION_CONFLICT", `driver ${JSON.stringify(driver)} cannot load to ${device}: use one of ${others}`, {
     facts: { option: "driver", driver, device },
+  });
+}
+
+/** Pages are kept of memory that a load has for itself, and that is its own rather than a file's. */
+function requireKeeping(
+  keepPages: KeepPagesOptions,
+  device: DeviceName,
+  driver: DriverName,
+  arena: VmmArena | undefined,
+): KeepPagesOptions {
+  const limits = requireKeepPages("keepPages", keepPages);
+  const other =
+    device !== "host" ? `device ${device}` : driver === "map" ? 'the driver "map"' : arena === undefined ? undefined : "an arena";
+  if (other === undefined) return limits;
+  throw errorOf("ERR_OPTION_CONFLICT", `keepPages is for host memory that the load allocates itself: it cannot be combined with ${other}`, {
+    facts: { option: "keepPages" },
   });
 }
 

@@ -1,3 +1,4 @@
+import { type Keeper, openKeeper } from "../arena/kept-pages.js";
 import type { VmmBackend } from "../arena/vmm-backend.js";
 import { abortable } from "../checkpoint/abortable.js";
 import { addon } from "../native/load.js";
@@ -11,8 +12,10 @@ import type { LoadSettings } from "./options.js";
 export interface Place {
   /** Plan options with what is free there. The host's memory is asked for at the planning itself. */
   readonly plan: PlanOptions;
-  /** Opened for a load to a device that gets an arena of its own. */
+  /** Of a load to a device that gets an arena of its own, and of one that keeps pages. */
   readonly backend: VmmBackend | undefined;
+  /** Of a load whose pages are kept. */
+  readonly keeper: Keeper | undefined;
 }
 
 /**
@@ -22,12 +25,15 @@ export interface Place {
 export async function openPlace(settings: LoadSettings, limits: Limits): Promise<Place> {
   const { device, arena } = settings;
   const plan = { ...settings.plan, hostPageBytes: addon().pageBytes() };
-  if (device === "host") return { plan, backend: undefined };
+  if (device === "host") {
+    const keeper = settings.keepPages && openKeeper(settings.keepPages);
+    return { plan, backend: keeper?.backend, keeper };
+  }
   const opening: Promise<Partial<OpenDevice> & Pick<OpenDevice, "available">> =
     arena === undefined ? openDevice(device) : freeMemoryOf(device, arena.native).then((available) => ({ available }));
   try {
     const { backend, available } = await before(limits, `${device} was not opened`, (signal) => abortable(opening, signal));
-    return { plan: { ...plan, availableMemory: available }, backend };
+    return { plan: { ...plan, availableMemory: available }, backend, keeper: undefined };
   } catch (reason) {
     // What comes too late is given back when it is collected.
     throw await abandon([], reason, () =>

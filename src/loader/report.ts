@@ -43,6 +43,8 @@ export interface LoadReport {
 /** `fits` is what the check found, and `check` whether that was to count. */
 export interface MemoryReport extends PlanMemory {
   readonly check: MemoryCheck;
+  /** Bytes of pages that were kept of an earlier load (`keepPages`). */
+  readonly reusedBytes: number;
 }
 
 /** Milliseconds of each phase; `totalMs` from the call to the last byte in place. */
@@ -77,6 +79,7 @@ export interface ReportParts {
   readonly driver: DriverName;
   readonly threads: number;
   readonly memoryCheck: MemoryCheck;
+  readonly reusedBytes: number;
   readonly summary: BatchSummary;
   readonly hugePageBytes: number;
   readonly times: LoadTimes;
@@ -102,7 +105,7 @@ export function makeReport(parts: ReportParts): LoadReport {
     reads: summary.reads,
     threads: parts.threads,
     allocationBytes: plan.totals.allocationBytes,
-    memory: Object.freeze({ check: parts.memoryCheck, ...plan.memory }),
+    memory: Object.freeze({ check: parts.memoryCheck, reusedBytes: parts.reusedBytes, ...plan.memory }),
     hugePageBytes: hugePageBytes < 0 ? null : hugePageBytes,
     nixl: summary.nixl === undefined ? null : Object.freeze(summary.nixl),
     times: Object.freeze(times),

@@ -14,7 +14,7 @@ import { transferFiles } from "../transfer/files.js";
 import { abandon, type Progress, progressIntervalMs, transferOutcome, within } from "../transfer/waiting.js";
 import { formatBytes, requireInteger } from "../units.js";
 import { LoadMemory } from "./load-memory.js";
-import { claimMemory } from "./memory-check.js";
+import { claimMemory, makeRoom } from "./memory-check.js";
 import { openBefore } from "./open-before.js";
 import { type LoadOptions, type LoadSettings, resolveLoadOptions } from "./options.js";
 import { openPlace } from "./place.js";
@@ -62,17 +62,20 @@ export async function* streamCheckpoint(
   const limits = { signal, deadline, timeoutMs };
   const checkpoint = await openBefore(source, options, limits);
   const place = await openPlace(settings, limits);
-  const { plan, layout, claim } = await planInTurns(checkpoint, place.plan, (made) => ({
+  const { plan, layout, streamed, claim } = await planInTurns(checkpoint, place.plan, (made) => ({
     plan: made,
     ...layOut(checkpoint, made, maxBytes, settings),
   }));
   try {
     const { device, arena } = settings;
-    const memory = new LoadMemory(await allocateBefore(limits, { device, bytes: layout.bytes, into: arena, backend: place.backend }));
+    await makeRoom({ device, checkpoint: plan.checkpoint, memory: streamed }, place.keeper);
+    const request = { device, bytes: layout.bytes, into: arena, backend: place.backend };
+    const memory = new LoadMemory(await allocateBefore(limits, request), place.keeper);
     const stream = new Stream(checkpoint, plan, settings, layout, memory, deadline);
-    claim.follow(() => stream.arrivedBytes());
+    claim.follow(() => Math.max(memory.takenPageBytes, stream.arrivedBytes()));
     try {
       yield* stream.tensors();
+      memory.filled();
     } catch (error) {
       throw await stream.abandon(error);
     } finally {
@@ -105,7 +108,7 @@ function layOut(
   plan: LoadPlan,
   maxBytes: number | undefined,
   settings: LoadSettings,
-): { readonly layout: StreamLayout; readonly claim: MemoryClaim } {
+): { readonly layout: StreamLayout; readonly streamed: PlanMemory; readonly claim: MemoryClaim } {
   const { rows, addressOffset } = planColumns(plan);
   const lengths = Float64Array.from(rows, (row) => checkpoint.columns.length[row] ?? 0);
   const largest = lengths.reduce((most, length) => Math.max(most, length), 0);
@@ -126,8 +129,9 @@ function layOut(
   const slotBytes = windows.reduce((most, window) => Math.max(most, window.slotBytes), 0);
   const bytes = bounded ? Math.min(slotCount, windows.length) * slotBytes : plan.totals.allocationBytes;
   const layout = { bounded, windows, slotCount, slotBytes, bytes };
-  const memory = streamMemory(plan, layout, settings);
-  return { layout, claim: claimMemory({ device: plan.device, checkpoint: plan.checkpoint, memory }, settings.memoryCheck) };
+  const streamed = streamMemory(plan, layout, settings);
+  const checked = { device: plan.device, checkpoint: plan.checkpoint, memory: streamed };
+  return { layout, streamed, claim: claimMemory(checked, settings.memoryCheck) };
 }
 
 /** What a stream takes: its slots, and one batch for each window in flight. */

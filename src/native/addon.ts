@@ -160,6 +160,10 @@ export interface NativeBackend {
   granularity(): number;
   /** Memory of the CUDA device that nobody has now; -1 where the memory is none of CUDA's. ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL. */
   freeDeviceBytes(): Promise<number>;
+  /** Of {@link Addon.openKeepingBackend}: what is given back from now on is kept. All of it must be filled. */
+  keepPages(): void;
+  /** Bytes of kept pages that its allocations took. */
+  takenPageBytes(): number;
   reserve(totalBytes: number): bigint;
   allocate(address: bigint, bytes: number): bigint;
   deallocate(address: bigint, bytes: number, handle: bigint): void;
@@ -440,6 +444,12 @@ export interface Addon {
   /** SHA-256 of whole files, 32 bytes each. */
   digestFiles(paths: string[], threads: number): Promise<Uint8Array>;
 
+  /** Host memory of one arena that takes kept pages first, and may keep its own: `maxBytes` in all, `idleMs` until they are given back. */
+  openKeepingBackend(maxBytes: number, idleMs: number): NativeBackend;
+  /** Kept by the process now. */
+  keptPageBytes(): number;
+  /** Gives so many bytes back at least, the oldest first, where there are as many; resolves to how many. */
+  releaseKeptPages(bytes: number): Promise<number>;
   /** Counts memory that a load will take, until that is changed to 0, or the object is gone with its thread. */
   claimMemory(bytes: number): NativeClaim;
   /** Of all threads of the process. */

@@ -1,3 +1,4 @@
+import { keptPageBytes } from "../arena/kept-pages.js";
 import type { NativeClaim } from "../native/addon.js";
 import { addon } from "../native/load.js";
 import { type AvailableMemory, readAvailableMemory } from "../probe/memory.js";
@@ -48,15 +49,18 @@ export class MemoryClaim {
   }
 }
 
-/** Memory of the host that a load can take now: what the kernel says, less what loads in flight have yet to take. */
+/** Memory of the host that a load can take now: what the kernel says, and kept pages, less what loads in flight have yet to take. */
 export function availableNow(): AvailableMemory {
   for (const claim of live) claim.refresh();
-  return lessClaimed(readAvailableMemory(), addon().claimedBytes());
+  return availableBeside(addon().claimedBytes());
 }
 
-/** @internal */
-export function lessClaimed({ bytes, limitedBy }: AvailableMemory, claimedBytes: number): AvailableMemory {
-  if (bytes === null || claimedBytes <= 0) return { bytes, limitedBy };
+/** The same beside other loads that claimed so much. */
+export function availableBeside(claimedBytes: number): AvailableMemory {
+  const { bytes, limitedBy } = readAvailableMemory();
+  if (bytes === null) return { bytes, limitedBy };
+  const withKept = bytes + keptPageBytes();
+  if (claimedBytes <= 0) return { bytes: withKept, limitedBy };
   const less = `${limitedBy}, less ${formatBytes(claimedBytes)} that other loads have yet to take`;
-  return { bytes: Math.max(0, bytes - claimedBytes), limitedBy: less };
+  return { bytes: Math.max(0, withKept - claimedBytes), limitedBy: less };
 }

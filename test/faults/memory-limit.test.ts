@@ -200,6 +200,43 @@ it("of two threads that load at once into a group with memory for one, one is re
   expect(outcomes.map(([what]) => what)).toEqual(["ERR_MEMORY_WOULD_NOT_FIT", "loaded"]);
 });
 
+/** Loads one after the other, with memory for one and a half; the pages of each are kept. */
+const oneAfterTheOther = `
+import { writeFileSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { keptPageBytes, loadCheckpoint, openCheckpoint, planLoad } from "modelexpress-client";
+const [path, text] = process.argv.slice(2);
+const { folder, limitFile, usageFile } = JSON.parse(text);
+const checkpoint = await openCheckpoint(path);
+const { memory } = planLoad(checkpoint, { threads: 2 });
+const used = Number(readFileSync(join(folder, usageFile), "utf8"));
+writeFileSync(join(folder, limitFile), String(used + Math.round(1.5 * (memory.requiredBytes + memory.slackBytes))));
+const told = [];
+for (const keeps of [true, true, false, true]) {
+  const model = await loadCheckpoint(checkpoint, { threads: 2, ...(keeps ? { keepPages: { maxBytes: 2 ** 40, idleMs: 3_600_000 } } : {}) });
+  const { reusedBytes } = model.report.memory;
+  const inUse = keptPageBytes() > 0;
+  await model.close();
+  told.push([reusedBytes > 0, inUse, keptPageBytes() > 0]);
+}
+console.log(JSON.stringify(told));`;
+
+it("pages that are kept count as available, and give way to a load that takes none of them", async (context) => {
+  const group = memoryGroup(context);
+  const { path } = written(false);
+  const settings = { folder: group.folder, limitFile: limitFile(group.version), usageFile: usageFile(group.version) };
+  const { code, signal, stdout, stderr } = await runNode(oneAfterTheOther, { under: group.under, args: [path, JSON.stringify(settings)] });
+  expect({ code, signal, stderr, killed: group.killed() }).toEqual({ code: 0, signal: null, stderr: "", killed: 0 });
+  const [first, second, plain, last] = JSON.parse(stdout);
+  // Some of the pages are taken, some are kept meanwhile, some are kept after the close.
+  expect([first, second]).toEqual([
+    [false, false, true],
+    [true, false, true],
+  ]);
+  expect(plain[0]).toBe(false);
+  expect(last[2]).toBe(true);
+});
+
 describeNixl("in a control group just large enough for the plan, NIXL", (library) => {
   it("reads, or is refused", { timeout: 60_000 }, async (context) => {
     const { refused } = await loadWithin(context, { load: { driver: "nixl" }, env: { MX_NIXL_LIBRARY: library, NIXL_LOG_LEVEL: "FATAL" } });

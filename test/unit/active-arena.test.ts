@@ -265,6 +265,7 @@ describe("many threads of C", () => {
 
   it("leave nothing behind in the driver", () => {
     setActiveArena(null);
-    expect([...new Set(readLedger(ledger).open.map(({ kind }) => kind))]).toEqual(["context"]);
+    // The context goes with the backend, whenever that is collected.
+    expect(readLedger(ledger).open.filter(({ kind }) => kind !== "context")).toEqual([]);
   });
 });

@@ -43,7 +43,7 @@ describe("the report of a load", () => {
       reads: expect.any(Number),
       threads: 2,
       allocationBytes: expect.any(Number),
-      memory: { check: "enforce", ...model.plan.memory },
+      memory: { check: "enforce", reusedBytes: 0, ...model.plan.memory },
       hugePageBytes: expect.any(Number),
       nixl: null,
       times,

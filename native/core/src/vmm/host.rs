@@ -162,7 +162,7 @@ fn reserve_refused(total_bytes: usize, cause: &io::Error) -> Error {
     Error::new("ERR_ARENA_RESERVE_REFUSED", message).with("length", total_bytes).caused_by("mmap", cause)
 }
 
-fn map_inaccessible(address: *mut libc::c_void, bytes: usize, flags: i32) -> io::Result<usize> {
+pub(super) fn map_inaccessible(address: *mut libc::c_void, bytes: usize, flags: i32) -> io::Result<usize> {
     map_anonymous(address, bytes, libc::PROT_NONE, flags)
 }
 
@@ -173,8 +173,8 @@ fn map_anonymous(address: *mut libc::c_void, bytes: usize, access: i32, flags: i
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped as usize) }
 }
 
-fn unmap(address: usize, bytes: usize) -> io::Result<()> {
-    // SAFETY: only called for address space of our own reserve.
+pub(super) fn unmap(address: usize, bytes: usize) -> io::Result<()> {
+    // SAFETY: only called for address space that is ours, and that nobody uses.
     if unsafe { libc::munmap(address as *mut _, bytes) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -3,10 +3,14 @@
 mod empty;
 mod host;
 mod huge_pages;
+mod keeping;
+mod kept;
 
 pub use empty::EmptyBackend;
 pub use host::{HUGE_PAGE_BYTES, HostBackend, drop_pages, keep_from_forks};
 pub use huge_pages::huge_page_bytes;
+pub use keeping::KeepingBackend;
+pub use kept::{KeepLimits, PAGES, PageStore};
 
 use std::sync::Arc;
 

@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mx_core::error::Error;
-use mx_core::vmm::{EmptyBackend, HostBackend, VmmBackend};
+use mx_core::vmm::{EmptyBackend, HostBackend, KeepLimits, KeepingBackend, PAGES, VmmBackend};
 use napi::bindgen_prelude::Object;
 use napi::{Env, Result};
 use napi_derive::napi;
@@ -19,11 +20,34 @@ pub struct NativeBackend {
     /// `(base, bytes)` of what is reserved: no call touches other memory, whatever JavaScript passes. Not released when this object goes: a
     /// transfer may still write there, and only the arena over it knows.
     reserves: RefCell<Vec<(usize, usize)>>,
+    keeping: Option<Arc<KeepingBackend>>,
 }
 
 #[napi]
 pub fn open_host_backend() -> NativeBackend {
     NativeBackend::new(Arc::new(HostBackend::new()))
+}
+
+/// Its pages may be kept; see `KeepingBackend`.
+#[napi]
+pub fn open_keeping_backend(max_bytes: f64, idle_ms: f64) -> NativeBackend {
+    let limits = KeepLimits { max_bytes: max_bytes as usize, idle: Duration::from_millis(idle_ms as u64) };
+    let keeping = Arc::new(KeepingBackend::new(&PAGES, limits));
+    let backend: Arc<dyn VmmBackend> = keeping.clone();
+    NativeBackend { keeping: Some(keeping), ..NativeBackend::new(backend) }
+}
+
+#[napi]
+pub fn kept_page_bytes() -> f64 {
+    PAGES.bytes() as f64
+}
+
+/// Bytes given back, oldest first, at least so many where there are.
+#[napi]
+pub fn release_kept_pages(env: &Env, bytes: f64) -> Result<Object<'_>> {
+    // What is infinite or too large is all of it.
+    let bytes = bytes as usize;
+    in_background(env, &MEMORY, move || Ok(PAGES.release(bytes) as f64))
 }
 
 #[napi]
@@ -36,6 +60,18 @@ impl NativeBackend {
     #[napi]
     pub fn granularity(&self) -> f64 {
         self.backend.allocation_granularity() as f64
+    }
+
+    #[napi]
+    pub fn keep_pages(&self) {
+        if let Some(keeping) = &self.keeping {
+            keeping.keep();
+        }
+    }
+
+    #[napi]
+    pub fn taken_page_bytes(&self) -> f64 {
+        self.keeping.as_ref().map_or(0.0, |keeping| keeping.taken_bytes() as f64)
     }
 
     #[napi]
@@ -83,7 +119,7 @@ impl NativeBackend {
 
 impl NativeBackend {
     pub fn new(backend: Arc<dyn VmmBackend>) -> Self {
-        NativeBackend { backend, reserves: RefCell::default() }
+        NativeBackend { backend, reserves: RefCell::default(), keeping: None }
     }
 
     /// The backend itself, for arenas that call it without JavaScript.
