@@ -400,6 +400,11 @@ export const errorCodes = {
     cause: "`requireTensor()` was asked for a name that the checkpoint, or what was loaded of it, does not have.",
     remedy: "The message and `near` say which names are close; see all with `mx inspect PATH --tensors`.",
   },
+  ERR_TENSOR_DTYPE: {
+    exit: 64,
+    cause: "`typed(dtype)` was asked for another dtype than the tensor has.",
+    remedy: "Ask for the dtype that the message names, or for `typed()`, whose array fits any.",
+  },
   ERR_TENSOR_VIEW_TOO_LARGE: {
     exit: 64,
     cause: "A view is longer than the largest ArrayBuffer of this Node version (4 GiB in Node 20).",

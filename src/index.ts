@@ -36,7 +36,7 @@ export type { MemoryCheck } from "./loader/memory-check.js";
 export type { LoadOptions } from "./loader/options.js";
 export type { LoadReport, LoadTimes, MemoryReport, ShardReport } from "./loader/report.js";
 export { type StreamOptions, streamCheckpoint } from "./loader/stream-checkpoint.js";
-export type { Tensor, TensorArray } from "./loader/tensor.js";
+export type { Tensor, TensorArray, TensorArrays } from "./loader/tensor.js";
 export type { Bytes, CudaDeviceFacts, CudaFacts } from "./native/addon.js";
 export type { LoadPlan, PlanChunk, PlanJson, PlanRange, PlanTotals, ShardPlan, TensorPlacement } from "./plan/load-plan.js";
 export type { LoadSlack, PlanMemory } from "./plan/memory.js";

@@ -11,18 +11,39 @@ import { awaitNative } from "../native/failure.js";
 import { formatBytes, optionInvalid } from "../units.js";
 import { Uses } from "./uses.js";
 
-/** A TypedArray over a tensor's elements; BF16 and 8-bit floats, which JavaScript has no array for, come as the integers of their bits. */
-export type TensorArray =
-  | Uint8Array
-  | Int8Array
-  | Uint16Array
-  | Int16Array
-  | Uint32Array
-  | Int32Array
-  | Float32Array
-  | Float64Array
-  | BigInt64Array
-  | BigUint64Array;
+/** Float16Array in programs whose library has it. */
+type Float16Elements = typeof globalThis extends { Float16Array: { prototype: infer Elements } } ? Elements : never;
+
+/** The TypedArray over the elements of each dtype; BF16 and 8-bit floats, which JavaScript has no array for, come as the integers of their bits. */
+export interface TensorArrays {
+  BOOL: Uint8Array;
+  F4: Uint8Array;
+  F6_E2M3: Uint8Array;
+  F6_E3M2: Uint8Array;
+  U8: Uint8Array;
+  I8: Int8Array;
+  F8_E5M2: Uint8Array;
+  F8_E4M3: Uint8Array;
+  F8_E8M0: Uint8Array;
+  F8_E4M3FNUZ: Uint8Array;
+  F8_E5M2FNUZ: Uint8Array;
+  I16: Int16Array;
+  U16: Uint16Array;
+  /** Float16Array where Node has it (24 and newer), else the integers of the bits. */
+  F16: Uint16Array | Float16Elements;
+  BF16: Uint16Array;
+  I32: Int32Array;
+  U32: Uint32Array;
+  F32: Float32Array;
+  /** Two entries an element. */
+  C64: Float32Array;
+  F64: Float64Array;
+  I64: BigInt64Array;
+  U64: BigUint64Array;
+}
+
+/** Any of {@link TensorArrays}. */
+export type TensorArray = TensorArrays[Dtype];
 
 /** Where a tensor's bytes are, as long as they are there. */
 export interface TensorMemory {
@@ -158,29 +179,37 @@ export class Tensor {
   }
 
   /**
-   * The tensor's elements without a copy, as the TypedArray that fits its dtype: BF16 and F16 as Uint16Array, F8, F4, F6 and BOOL as Uint8Array,
-   * C64 as Float32Array with two entries an element.
-   * @throws ERR_TENSOR_UNALIGNED where packed placement left it off its element size; the errors of {@link bytes}
+   * The tensor's elements without a copy, as the TypedArray that fits its dtype: see {@link TensorArrays}. With the dtype given the array is of
+   * that type, and a tensor of another dtype is an error.
+   * @throws ERR_TENSOR_DTYPE; ERR_TENSOR_UNALIGNED where packed placement left it off its element size; the errors of {@link bytes}
    */
-  typed(): TensorArray {
-    const { alignBytes } = dtypes.find((entry) => entry.name === this.dtype) ?? { alignBytes: 1 };
+  typed(): TensorArray;
+  typed<Expected extends Dtype>(dtype: Expected): TensorArrays[Expected];
+  typed(dtype = this.dtype): TensorArray {
+    if (dtype !== this.dtype) {
+      throw errorOf("ERR_TENSOR_DTYPE", `tensor ${JSON.stringify(this.name)} is ${this.dtype}, not ${String(dtype)}`, {
+        facts: { tensor: this.name, dtype: this.dtype, expected: dtype },
+      });
+    }
+    const { alignBytes } = dtypes.find((entry) => entry.name === dtype) ?? { alignBytes: 1 };
     if (this.byteLength > 0 && this.address % BigInt(alignBytes) !== 0n) {
       throw errorOf(
         "ERR_TENSOR_UNALIGNED",
-        `tensor ${JSON.stringify(this.name)} (${this.dtype}) stands at address 0x${this.address.toString(16)}, no multiple of ${alignBytes}: ` +
+        `tensor ${JSON.stringify(this.name)} (${dtype}) stands at address 0x${this.address.toString(16)}, no multiple of ${alignBytes}: ` +
           'load it with placement "auto" or "aligned", or use bytes()',
         { facts: { tensor: this.name, alignBytes } },
       );
     }
     const { buffer, byteOffset, byteLength } = this.bytes();
     const count = byteLength / alignBytes;
-    switch (this.dtype) {
+    switch (dtype) {
       case "I8":
         return new Int8Array(buffer, byteOffset, count);
       case "I16":
         return new Int16Array(buffer, byteOffset, count);
-      case "U16":
       case "F16":
+        return new (float16Array() ?? Uint16Array)(buffer, byteOffset, count);
+      case "U16":
       case "BF16":
         return new Uint16Array(buffer, byteOffset, count);
       case "I32":
@@ -247,4 +276,9 @@ export class Tensor {
     }
     this.#memory.assertLive(this.name);
   }
+}
+
+/** Node's own, from version 24 on. */
+function float16Array(): Uint16ArrayConstructor | undefined {
+  return (globalThis as { Float16Array?: Uint16ArrayConstructor }).Float16Array;
 }

@@ -87,6 +87,34 @@ describe("mx inspect", () => {
     expect(text).toMatch(/^weight\s+F32\s+\[3, 4\]\s+48 /m);
   });
 
+  it("names what it leaves aside in a folder, and why", async () => {
+    const folder = twoShards();
+    mkdirSync(join(folder, "original"));
+    mkdirSync(join(folder, "docs"));
+    const others = [
+      ".hidden.safetensors",
+      "consolidated.safetensors",
+      "model.fp16.safetensors.index.json",
+      "pytorch_model.bin",
+      "vae.safetensors.part",
+      "original/consolidated.00.safetensors",
+      "docs/readme.md",
+      "config.json",
+    ];
+    for (const name of others) writeFileSync(join(folder, name), "{}");
+    const { aside } = await mxJson("inspect", folder);
+    expect(aside.map(({ name, why }: { name: string; why: string }) => `${name}: ${why}`)).toEqual([
+      ".hidden.safetensors: hidden",
+      "consolidated.safetensors: other weights: see --weights",
+      "model.fp16.safetensors.index.json: an index that is not needed for these files",
+      "original/: 1 file(s) of weights: folders below do not count",
+      "pytorch_model.bin: another format",
+      "vae.safetensors.part: unfinished: left by a downloader (Firefox, KDE, scripts of curl or wget)",
+    ]);
+    expect(await mx("inspect", folder)).toMatch(/^left aside +why\n\.hidden\.safetensors +hidden\n/m);
+    expect((await mxJson("inspect", join(folder, "model-00001-of-00002.safetensors"))).aside).toEqual([]);
+  });
+
   it("does not let a tensor's name steer the terminal", async () => {
     const file = join(temporaryFolder(), "model.safetensors");
     writeFileSync(file, buildSafetensors({ "\u001b[2J": { dtype: "U8", shape: [1] } }));

@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { type Dtype, dtypes } from "../../src/checkpoint/dtype.js";
 import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
 import type { TensorArray } from "../../src/loader/tensor.js";
@@ -6,6 +6,9 @@ import { addon } from "../../src/native/load.js";
 import { errorFrom, writeCheckpoint } from "../support/loading.js";
 
 const hex = (text: string) => Buffer.from(text.replaceAll(" ", ""), "hex");
+
+/** From Node 24 on. */
+const float16 = (globalThis as { Float16Array?: Uint16ArrayConstructor }).Float16Array;
 
 /** Bytes as they stand in the file, little-endian, and the array that they are. */
 const arrays: Readonly<Record<Dtype, readonly [shape: readonly number[], bytes: Buffer, array: TensorArray]>> = {
@@ -22,7 +25,7 @@ const arrays: Readonly<Record<Dtype, readonly [shape: readonly number[], bytes: 
   F8_E5M2FNUZ: [[1], hex("40"), new Uint8Array([0x40])],
   I16: [[2], hex("fe ff 00 01"), new Int16Array([-2, 256])],
   U16: [[2], hex("fe ff 00 01"), new Uint16Array([65_534, 256])],
-  F16: [[1], hex("00 3c"), new Uint16Array([0x3c00])],
+  F16: [[1], hex("00 3c"), new (float16 ?? Uint16Array)(new Uint16Array([0x3c00]).buffer)],
   BF16: [[1], hex("80 3f"), new Uint16Array([0x3f80])],
   I32: [[1], hex("fe ff ff ff"), new Int32Array([-2])],
   U32: [[1], hex("fe ff ff ff"), new Uint32Array([4_294_967_294])],
@@ -63,6 +66,28 @@ describe("typed()", () => {
     expect(tensor?.typed()).toEqual(array);
     expect(tensor).toMatchObject({ dtype, shape, byteLength: bytes.length });
     expect(tensor?.bytes()).toEqual(new Uint8Array(bytes));
+  });
+
+  it("gives the array of the dtype that is named, and refuses another", async () => {
+    await using model = await loadCheckpoint(writeCheckpoint({ t: { dtype: "F32", shape: [1], bytes: hex("00 00 80 3f") } }));
+    const tensor = model.requireTensor("t");
+    const floats: Float32Array = tensor.typed("F32");
+    expect([...floats]).toEqual([1]);
+    const error = await errorFrom(() => tensor.typed("BF16") satisfies Uint16Array);
+    expect(error).toMatchObject({ code: "ERR_TENSOR_DTYPE", tensor: "t", dtype: "F32", expected: "BF16" });
+    expect(error.message).toBe('tensor "t" is F32, not BF16');
+  });
+
+  it("gives a Float16Array where there is one", async () => {
+    class Halves extends Uint16Array {}
+    vi.stubGlobal("Float16Array", Halves);
+    onTestFinished(() => {
+      vi.unstubAllGlobals();
+    });
+    await using model = await loadCheckpoint(writeCheckpoint({ t: { dtype: "F16", shape: [1], bytes: hex("00 3c") } }));
+    const tensor = model.requireTensor("t");
+    expect(tensor.typed()).toBeInstanceOf(Halves);
+    expect(tensor.typed("F16").buffer).toBe(tensor.bytes().buffer);
   });
 
   it("shares its bytes with bytes(), and writes show", async () => {

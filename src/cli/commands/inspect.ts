@@ -3,6 +3,7 @@ import type { Checkpoint } from "../../checkpoint/checkpoint.js";
 import { openCheckpoint } from "../../checkpoint/open.js";
 import { formatBytes } from "../../units.js";
 import type { Context } from "../context.js";
+import { leftAside } from "../left-aside.js";
 import { options } from "../options.js";
 
 interface InspectOptions {
@@ -23,13 +24,15 @@ export function addInspect(program: Command, context: Context): void {
     .action((path: string, given: InspectOptions) => inspect(path, given, context));
 }
 
-async function inspect(path: string, { tensors, weights, json }: InspectOptions, { output, signal }: Context): Promise<void> {
-  const checkpoint = await openCheckpoint(path, { signal, ...(weights === undefined ? {} : { weights }) });
+async function inspect(given: string, { tensors, weights, json }: InspectOptions, { output, signal }: Context): Promise<void> {
+  const checkpoint = await openCheckpoint(given, { signal, ...(weights === undefined ? {} : { weights }) });
   const dtypes = dtypesOf(checkpoint);
+  const aside = await leftAside(checkpoint);
   if (json) {
     const { kind, indexFile, tensorCount, parameterCount, byteLength, metadata, shards } = checkpoint;
     const list = tensors ? { tensors: [...checkpoint.tensors.values()].map((tensor) => ({ ...tensor, shard: tensor.shard.name })) } : {};
-    output.json({ path: checkpoint.path, kind, indexFile, tensorCount, parameterCount, byteLength, metadata, dtypes, shards, ...list });
+    const { path } = checkpoint;
+    output.json({ path, kind, indexFile, tensorCount, parameterCount, byteLength, metadata, dtypes, shards, aside, ...list });
     return;
   }
   output.pairs([
@@ -50,6 +53,13 @@ async function inspect(path: string, { tensors, weights, json }: InspectOptions,
     [{ title: "shard" }, { title: "tensors", right: true }, { title: "file bytes", right: true }, { title: "data offset", right: true }],
     checkpoint.shards.map((shard) => [shard.name, count(shard.tensorCount), formatBytes(shard.byteLength), String(shard.dataOffset)]),
   );
+  if (aside.length > 0) {
+    output.line();
+    output.table(
+      [{ title: "left aside" }, { title: "why" }],
+      aside.map(({ name, why }) => [name, why]),
+    );
+  }
   if (!tensors) return;
   output.line();
   output.table(
