@@ -17,6 +17,7 @@ import {
 import { basename, dirname, join } from "node:path";
 import { compile, programNames } from "../gpu-check/programs.mjs";
 import { build } from "./build.mjs";
+import { tryBundle } from "./gpu-check-trial.mjs";
 import { capture, isMain, main, root, Stop } from "./process.mjs";
 
 /** What the lent time of a GPU machine leaves for the transfer. */
@@ -39,6 +40,7 @@ export LD_LIBRARY_PATH="\${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$here/lib"
 exec "$here/node" "$here/gpu-check/main.mjs" "$@"
 `;
 
+/** @returns the folder that was packed */
 export async function bundle() {
   await build();
   const target = join(root, ".cache/gpu-check-bundle");
@@ -63,6 +65,7 @@ export async function bundle() {
   console.log(
     `${archive}\n${(size / 2 ** 20).toFixed(1)} MiB. On the machine: mkdir check && tar -C check -xf gpu-check-bundle.tar.xz && check/check`,
   );
+  return target;
 }
 
 /** NIXL's library into one folder, with what it needs from its wheel, and its plugins in `plugins` beside it, where it looks for them. */
@@ -156,4 +159,9 @@ function must(command, args) {
   if (status !== 0) throw new Stop(`\`${command} ${args.join(" ")}\` failed: ${error?.message ?? stderr.trim()}`);
 }
 
-if (isMain(import.meta.url)) await main(bundle);
+if (isMain(import.meta.url)) {
+  await main(async () => {
+    const folder = await bundle();
+    if (process.argv.includes("--try")) tryBundle(folder);
+  });
+}
