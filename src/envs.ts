@@ -1,4 +1,5 @@
 import { errorOf } from "./errors.js";
+import { publish } from "./events.js";
 import { durationForms, parseDuration } from "./units.js";
 
 /** Names of the drivers that move the bytes of a load. */
@@ -10,8 +11,9 @@ export const maxThreads = 1024;
 /** Longest deadline: what a timer of Node can hold. */
 export const maxTimeoutMs = 2 ** 31 - 1;
 
-/** Longest read of a GdsTransferManager: 1 GiB. A single read of Linux ends at 2 GiB less a page, and NIXL's POSIX plugin takes what is cut there for done. */
+/** Longest read of NIXL's plugins: 1 GiB. A single read of Linux ends at 2 GiB less a page, and NIXL's POSIX plugin takes what is cut there for done. */
 export const maxChunkKib = 2 ** 20;
+const defaultChunkKib = 131_072;
 
 /** One environment variable. */
 export interface EnvRow<Value> {
@@ -26,6 +28,8 @@ export interface EnvRow<Value> {
   readonly meaning: string;
   /** Undefined when the text is not allowed. */
   parse(text: string): Value | undefined;
+  /** Largest value; a larger one counts as that, which the event `option.clamped` tells. */
+  readonly largest?: Value;
 }
 
 function row<Value>(entry: EnvRow<Value>): EnvRow<Value> {
@@ -112,29 +116,33 @@ export const envTable = Object.freeze({
   MX_GDS_THREADS: row<number>({
     name: "MX_GDS_THREADS",
     fallback: 8,
-    defaultMeaning: "`8`",
+    defaultMeaning: "`8`; of a load its option `threads`, of a `NixlAgent` the plugin's own",
     unit: "threads",
-    takes: `an integer from 1 to ${maxThreads}`,
-    meaning: "Threads of NIXL's plugin that read for a `GdsTransferManager`, where its option `threads` is not given.",
-    parse: (text) => (/^\d{1,4}$/.test(text) ? within(Number(text), 1, maxThreads) : undefined),
+    takes: `an integer from 1 on; above ${maxThreads} it counts as that`,
+    meaning: "Threads of NIXL's plugin GDS_MT, wherever it reads: in a `GdsTransferManager`, a load, a `NixlAgent`. An option goes first.",
+    parse: (text) => (/^\d{1,15}$/.test(text) && Number(text) > 0 ? Number(text) : undefined),
+    largest: maxThreads,
   }),
   MX_GDS_MAX_CHUNK_KB: row<number>({
     name: "MX_GDS_MAX_CHUNK_KB",
-    fallback: 131_072,
-    defaultMeaning: "`131072` (128 MiB)",
+    fallback: defaultChunkKib,
+    defaultMeaning: `\`${defaultChunkKib}\` (128 MiB); of a load 8 MiB`,
     unit: "KiB",
-    takes: `an integer from 1 to ${maxChunkKib}`,
-    meaning: "Longest single read of a `GdsTransferManager`, where its option `maxChunkBytes` is not given.",
-    parse: (text) => (/^\d{1,10}$/.test(text) ? within(Number(text), 1, maxChunkKib) : undefined),
+    takes: `an integer; 0 is the default, and above ${maxChunkKib} (1 GiB) it counts as that`,
+    meaning: "Longest single read of a `GdsTransferManager`, and of a load by GDS_MT, where the option `maxChunkBytes` is not given.",
+    parse: (text) => (/^\d{1,15}$/.test(text) ? Number(text) || defaultChunkKib : undefined),
+    largest: maxChunkKib,
   }),
   MX_GDS_TIMEOUT: row<number>({
     name: "MX_GDS_TIMEOUT",
     fallback: 120_000,
-    defaultMeaning: "`120`",
-    unit: "seconds",
-    takes: `a number of seconds above 0, up to ${Math.floor(maxTimeoutMs / 1000)}, decimals allowed`,
-    meaning: "Deadline of one batch of a `GdsTransferManager`, where its option `timeoutMs` is not given.",
-    parse: (text) => (/^\d{1,10}(\.\d{1,9})?$/.test(text) ? within(Math.ceil(Number(text) * 1000), 1, maxTimeoutMs) : undefined),
+    defaultMeaning: "`120`; of a load none",
+    unit: "duration",
+    takes: `${durationForms}; not 0, and above ${Math.floor(maxTimeoutMs / 1000)} seconds it counts as that`,
+    meaning:
+      "Deadline of one batch of a `GdsTransferManager`, and of one window of a load by GDS_MT, where the option `timeoutMs` is not given.",
+    parse: (text) => parseDuration(text) || undefined,
+    largest: maxTimeoutMs,
   }),
 });
 
@@ -152,7 +160,7 @@ function within(value: number, min: number, max: number): number | undefined {
  * @throws ERR_ENV_INVALID naming the variable, its text and what it takes
  */
 export function readEnv<Name extends EnvName>(name: Name, environment: NodeJS.ProcessEnv = process.env): EnvValue<Name> {
-  const { fallback, parse, takes } = envTable[name] as EnvRow<EnvValue<Name>>;
+  const { fallback, parse, takes, largest } = envTable[name] as EnvRow<EnvValue<Name>>;
   const text = environment[name]?.trim();
   if (text === undefined || text === "") return fallback;
   const value = parse(text);
@@ -161,5 +169,12 @@ export function readEnv<Name extends EnvName>(name: Name, environment: NodeJS.Pr
       facts: { option: name, value: text },
     });
   }
-  return value;
+  if (largest === undefined || value === undefined || value <= largest) return value;
+  publish({ event: "option.clamped", option: name, given: value, used: largest });
+  return largest;
+}
+
+/** As {@link readEnv}, but undefined where the variable is unset or empty. */
+export function readSetEnv<Name extends EnvName>(name: Name): EnvValue<Name> | undefined {
+  return (process.env[name]?.trim() ?? "") === "" ? undefined : readEnv(name);
 }

@@ -90,6 +90,7 @@ async function fill(checkpoint: Checkpoint, plan: LoadPlan, settings: LoadSettin
       threads: settings.threads,
       maxChunkBytes: plan.maxChunkBytes,
       plugin: settings.plugin,
+      gds: settings.gds,
     });
   } catch (error) {
     throw await abandon([], error, () => memory.release());

@@ -8,6 +8,7 @@ import { errorOf } from "../errors.js";
 import { addon } from "../native/load.js";
 import { maxDefaultThreads, type PlanOptions, requirePlanOptions } from "../plan/plan-load.js";
 import { driverOf, driversFilling } from "../transfer/drivers.js";
+import { type GdsLimits, gdsLimits, readsByGds } from "../transfer/gds/load-limits.js";
 import { pluginTraits } from "../transfer/nixl/plugins.js";
 import type { Progress } from "../transfer/waiting.js";
 import { describe, optionInvalid, requireInteger, requireOneOf } from "../units.js";
@@ -61,6 +62,8 @@ export interface LoadSettings {
   readonly memoryCheck: MemoryCheck;
   readonly keepPages: KeepPagesOptions | undefined;
   readonly plan: PlanOptions;
+  /** What counts for reads by GDS_MT in place of `threads` and over `timeoutMs`. */
+  readonly gds: Omit<GdsLimits, "maxChunkBytes">;
 }
 
 const known: readonly (keyof LoadOptions)[] = [
@@ -117,7 +120,8 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
       },
     );
   }
-  const { include, exclude, placement, alignmentBytes, maxChunkBytes } = options;
+  const gds = readsByGds(driver, plugin, device) ? gdsLimits() : {};
+  const { include, exclude, placement, alignmentBytes, maxChunkBytes = gds.maxChunkBytes } = options;
   const plan: PlanOptions = { include, exclude, placement, alignmentBytes, maxChunkBytes, device, driver, threads };
   requirePlanOptions(plan);
   return {
@@ -133,6 +137,10 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
     memoryCheck: requireOneOf("memoryCheck", options.memoryCheck ?? "enforce", memoryChecks),
     keepPages: options.keepPages === undefined ? undefined : requireKeeping(options.keepPages, device, driver, arena),
     plan,
+    gds: {
+      threads: options.threads === undefined ? gds.threads : undefined,
+      timeoutMs: options.timeoutMs === undefined ? gds.timeoutMs : undefined,
+    },
   };
 }
 

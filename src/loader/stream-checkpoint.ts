@@ -300,6 +300,7 @@ class Stream {
       threads: this.#settings.threads,
       maxChunkBytes: this.#plan.maxChunkBytes,
       plugin: this.#settings.plugin,
+      gds: this.#settings.gds,
     });
     transfer.done.catch(() => {}); // Looked at when its turn comes.
     this.#inFlight.push({ window, base, transfer });

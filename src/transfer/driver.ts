@@ -1,6 +1,7 @@
 import type { VmmArena } from "../arena/arena.js";
 import type { TransferFiles, TransferPieces, TransferSummary } from "../native/addon.js";
 import type { DriverBytes, ReadShape } from "./driver-bytes.js";
+import type { GdsLimits } from "./gds/load-limits.js";
 import type { GdsPath } from "./gds/path-statistics.js";
 
 /** What a driver can do; the loader asks these flags, never the name. */
@@ -25,6 +26,8 @@ export interface TransferBatch {
   readonly maxChunkBytes: number;
   /** Plugin of the driver `nixl`. Default `POSIX` into host memory, `GDS_MT` into a device's. */
   readonly plugin?: string | undefined;
+  /** What the variables MX_GDS_* ask of reads by GDS_MT. */
+  readonly gds?: Omit<GdsLimits, "maxChunkBytes"> | undefined;
   /** @internal Planned faults, for tests; see `TransferSettings.faults`. */
   readonly faults?: Float64Array | undefined;
 }

@@ -58,6 +58,51 @@ describeNixl("a load to a device by the real GDS_MT over the stand-ins", (nixl) 
     expect(ledger.counts).toMatchObject({ cuMemCreate: 1, cuFileHandleRegister: 3, cuFileRead: 10, nixl_capi_create_xfer_req: 3 });
   });
 
+  it("takes threads, chunks and deadline of GDS_MT from MX_GDS_*, and options over them", async () => {
+    const path = writeShards(shards);
+    const env = { MX_GDS_THREADS: "3", MX_GDS_MAX_CHUNK_KB: "128", MX_GDS_TIMEOUT: "60" };
+    const reader = { event: "gds.agent-created", agent: "mx-load", plugin: "GDS_MT", device };
+    for (const driver of ["nixl", "auto"] as const) {
+      const { told, ledger } = await loadOnDevice(path, { device, driver }, { nixl, kernelFiles: nvidiaFs, env });
+      expectLoaded(told, ledger);
+      expect(told.gds).toEqual([{ ...reader, threads: 3, maxChunkBytes: 131_072 }]);
+      // Three, one, two and one of a, b, c and d.
+      expect([told.report?.chunks, ledger.counts.cuFileRead]).toEqual([7, 7]);
+    }
+    const given = await loadOnDevice(path, { device, driver: "nixl", threads: 2, maxChunkBytes: 65_536 }, { nixl, env });
+    expect(given.told.gds).toEqual([{ ...reader, threads: 2, maxChunkBytes: 65_536 }]);
+    const staged = await loadOnDevice(path, { device, driver: "staged" }, { nixl, env: { ...env, MX_GDS_THREADS: "none" } });
+    expectLoaded(staged.told, staged.ledger);
+    const unset = await loadOnDevice(path, { device, driver: "nixl", threads: 2 }, { nixl });
+    expect(unset.told.gds).toEqual([{ ...reader, threads: 2, maxChunkBytes: 8 * MIB }]);
+  });
+
+  it("takes the longest read there is for a longer chunk, and tells so", async () => {
+    const { told, ledger } = await loadOnDevice(
+      writeShards(shards),
+      { device, driver: "nixl", maxChunkBytes: 2 ** 31 },
+      { nixl, env: { MX_GDS_THREADS: "5000" } },
+    );
+    expectLoaded(told, ledger);
+    expect(told.gds).toMatchObject([
+      { event: "option.clamped", option: "MX_GDS_THREADS", given: 5000, used: 1024 },
+      { event: "option.clamped", option: "maxChunkBytes", given: 2 ** 31, used: 2 ** 30 },
+      { event: "gds.agent-created", threads: 1024, maxChunkBytes: 2 ** 30 },
+    ]);
+  });
+
+  it("gives a window up that GDS_MT has not read in the time of MX_GDS_TIMEOUT", async () => {
+    const { told } = await loadOnDevice(
+      writeShards(shards),
+      { device, driver: "nixl" },
+      { nixl, plan: "cuFileRead#1=block:1500", env: { MX_GDS_TIMEOUT: "100ms" } },
+    );
+    expect(told.thrown).toMatchObject([
+      { step: "load", code: "ERR_TRANSFER_TIMEOUT", message: expect.stringContaining("(MX_GDS_TIMEOUT)") },
+    ]);
+    expect(told.settled).toBe(true);
+  });
+
   it("registers the next file while the present one is read", async () => {
     // 769 chunks, since the first ends at a block of the file: four windows.
     const long: Tensors = { long: { dtype: "U8", shape: [3 * MIB] } };

@@ -84,14 +84,17 @@ describeNixl("a load by the real GDS_MT over the stand-ins", (nixl) => {
   };
 
   const folder = makeFolder();
+  /** cuFile's limit on registered bytes cuts windows of two chunks: without one a window has no less than 256 MiB. */
+  const smallWindows = { CUFILE_ENV_PATH_JSON: join(folder, "small-windows.json") };
   beforeAll(() => {
     file = join(folder, "weights.bin");
+    writeFileSync(smallWindows.CUFILE_ENV_PATH_JSON, '{ "properties": { "max_device_pinned_mem_size_kb": 375 } }');
     writeFileSync(file, Buffer.from(Uint8Array.from({ length: fileBytes }, (_, at) => (at * 2_654_435_761) >>> 13)));
   });
   afterAll(() => rmSync(folder, { recursive: true }));
 
   it("brings every byte, and leaves nothing", async () => {
-    const { told, ledger } = await run("");
+    const { told, ledger } = await run("", {}, smallWindows);
     expect([told.thrown, told.published, told.right]).toEqual([[], [], true]);
     expect(told.report).toMatchObject({ windows: 3, chunks: 6, path: "unknown" });
     expect([ledger.open, ledger.killed, ledger.ended]).toEqual([[], undefined, true]);
@@ -104,10 +107,10 @@ describeNixl("a load by the real GDS_MT over the stand-ins", (nixl) => {
   });
 
   it("survives the failure of any call of any function", { timeout: 240_000 }, async () => {
-    const { ledger: clean } = await run("");
+    const { ledger: clean } = await run("", {}, smallWindows);
     expect(planned(clean.counts).length).toBeGreaterThan(120);
     await sweep(clean.counts, async (plan) => {
-      const { told, ledger } = await run(plan);
+      const { told, ledger } = await run(plan, {}, smallWindows);
       if (told.thrown.length === 0) expect([plan, told.right]).toEqual([plan, true]);
       return { thrown: told.thrown.map(([, code]) => code), published: told.published.map(([, code]) => code), ledger };
     });

@@ -24,8 +24,9 @@ fs.readFileSync = (file, ...rest) => {
 };
 syncBuiltinESMExports();
 const { cudaBackend, hostBackend, loadCheckpoint, streamCheckpoint, VmmArena } = await import("modelexpress-client");
-const told = { thrown: [], published: [], digests: {}, device: null, report: null, ms: 0, turns: 0, settled: false, arena: null };
-subscribe("modelexpress", ({ event, error }) => {
+const told = { thrown: [], published: [], digests: {}, device: null, report: null, ms: 0, turns: 0, settled: false, arena: null, gds: [] };
+subscribe("modelexpress", ({ event, error, ...facts }) => {
+  if (event === "gds.agent-created" || event === "option.clamped") told.gds.push({ event, ...facts });
   if (event === "transfer.clean-up-failed" || event === "arena.release-failed") told.published.push([event, error.code]);
 });
 async function attempt(step, work) {
@@ -114,6 +115,8 @@ export interface DeviceTold {
     readonly ms: number;
   }[];
   readonly published: readonly (readonly [string, string])[];
+  /** Events of agents that read, and of options that were clamped. */
+  readonly gds: readonly Readonly<Record<string, unknown>>[];
   /** SHA-256 of each tensor as it lies on the device. */
   readonly digests: Readonly<Record<string, string>>;
   readonly device: string | null;

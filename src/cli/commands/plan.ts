@@ -5,6 +5,7 @@ import { ModelExpressError } from "../../errors.js";
 import { planLoad } from "../../plan/plan-load.js";
 import { readMemoryOf } from "../../probe/device-memory.js";
 import type { AvailableMemory } from "../../probe/memory.js";
+import { gdsLimits, readsByGds } from "../../transfer/gds/load-limits.js";
 import { formatBytes } from "../../units.js";
 import type { Context } from "../context.js";
 import { type GivenOptions, libraryOptions, options } from "../options.js";
@@ -39,7 +40,10 @@ export function addPlan(program: Command, context: Context): void {
 async function plan(path: string, given: GivenOptions, { output, signal }: Context): Promise<void> {
   const { weights, ...planOptions } = libraryOptions(given);
   const checkpoint = await openCheckpoint(path, { signal, ...(weights === undefined ? {} : { weights }) });
-  const planned = planLoad(checkpoint, { ...planOptions, availableMemory: await memoryOf(planOptions.device ?? "host") });
+  const { device = "host" } = planOptions;
+  // As a load would read: to a device by GDS_MT where it can.
+  const chunk = readsByGds("auto", undefined, device) ? gdsLimits().maxChunkBytes : undefined;
+  const planned = planLoad(checkpoint, { maxChunkBytes: chunk, ...planOptions, availableMemory: await memoryOf(device) });
   if (given.json) {
     output.json(planned);
     return;

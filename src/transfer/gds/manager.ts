@@ -14,6 +14,7 @@ import { duplicateFile } from "../duplicate-file.js";
 import { NixlAgent } from "../nixl/agent.js";
 import { cutChunks } from "../nixl/chunks.js";
 import { pluginTraits, threadParameters } from "../nixl/plugins.js";
+import { publishReader } from "../nixl/reader-event.js";
 import { registrationLimit, windowBytesWithin } from "../nixl/registration-limit.js";
 import { startWindows, type WindowsSummary } from "../nixl/windows.js";
 import { keepingAlive } from "../settled.js";
@@ -157,7 +158,10 @@ export class GdsTransferManager {
     const ends = await Promise.allSettled([...this.#retired].map((retired) => retired.close()));
     for (const end of ends) if (end.status === "rejected") throw end.reason;
     const settled = Promise.all(running.map((transfer) => transfer.settled));
-    if (await keepingAlive(within(settled, this.#settings.closeTimeoutMs))) return;
+    if (await keepingAlive(within(settled, this.#settings.closeTimeoutMs))) {
+      publish({ event: "gds.shutdown", agent: this.agentName, device: this.device, stoppedBatches: running.length });
+      return;
+    }
     const message = `reads were still in flight ${this.#settings.closeTimeoutMs} ms after shutdown() of ${JSON.stringify(this.agentName)}`;
     throw errorOf("ERR_TRANSFER_STUCK", message, { facts: { agent: this.agentName } });
   }
@@ -175,20 +179,22 @@ export class GdsTransferManager {
   }
 
   async #makeAgent(): Promise<NixlAgent> {
-    const { agent, plugin, agentName, threads, library, closeTimeoutMs } = this.#settings;
+    const { agent, plugin, agentName, device, threads, maxChunkBytes, library, closeTimeoutMs } = this.#settings;
     if (agent !== undefined) {
       if (agent.plugins.includes(plugin)) return agent;
       const message = `the agent ${JSON.stringify(agent.name)} given has the plugins ${agent.plugins.join(", ")}, and not ${plugin}`;
       throw errorOf("ERR_OPTION_CONFLICT", message, { facts: { option: "agent", plugin } });
     }
     const plugins = { [plugin]: threadParameters(plugin, threads) };
-    return NixlAgent.create({
+    const made = await NixlAgent.create({
       name: agentName,
       plugins,
       progressThread: false,
       closeTimeoutMs,
       ...(library === undefined ? {} : { library }),
     });
+    publishReader({ agent: agentName, plugin, device, threads, maxChunkBytes });
+    return made;
   }
 
   async #load(
@@ -266,7 +272,7 @@ export class GdsTransferManager {
     const limit = registrationLimit(plugin);
     const wanted = threads * maxChunkBytes;
     if (registration === "whole") {
-      if (limit === undefined || totalBytes <= limit) return wanted;
+      if (limit === undefined || totalBytes <= limit) return windowBytesWithin(undefined, wanted);
       const message = `registering ${totalBytes} bytes at once for ${file} exceeds the ${limit} bytes that cuFile's configuration allows`;
       throw errorOf("ERR_GDS_REGISTRATION_LIMIT", message, { facts: { file, length: totalBytes, limit } });
     }

@@ -2,6 +2,7 @@ import { currentCudaDevice } from "../../arena/cuda-backend.js";
 import { type DeviceName, requireDeviceName } from "../../arena/device-name.js";
 import { maxChunkKib, maxThreads, maxTimeoutMs, readEnv } from "../../envs.js";
 import { errorOf } from "../../errors.js";
+import { publish } from "../../events.js";
 import { defaultCloseTimeoutMs, type NixlAgent } from "../nixl/agent.js";
 import type { NixlApiOptions } from "../nixl/api.js";
 
@@ -19,7 +20,7 @@ export interface GdsOptions extends NixlApiOptions {
   readonly agent?: NixlAgent;
   /** Threads of GDS_MT. Default: MX_GDS_THREADS, else 8. */
   readonly threads?: number;
-  /** Longest single read in bytes, at most 1 GiB; as many as `threads` run at a time. Default: MX_GDS_MAX_CHUNK_KB, else 128 MiB. */
+  /** Longest single read in bytes; above 1 GiB it counts as that, told by the event `option.clamped`. As many as `threads` run at a time. Default: MX_GDS_MAX_CHUNK_KB, else 128 MiB. */
   readonly maxChunkBytes?: number;
   /** Deadline of one batch in milliseconds. Default: MX_GDS_TIMEOUT, else 120 s. */
   readonly timeoutMs?: number;
@@ -67,12 +68,21 @@ export function gdsSettings(options: GdsOptions): GdsSettings {
     plugin,
     agent,
     threads: integer("threads", options.threads, maxThreads) ?? readEnv("MX_GDS_THREADS"),
-    maxChunkBytes: integer("maxChunkBytes", options.maxChunkBytes, maxChunkKib * 1024) ?? readEnv("MX_GDS_MAX_CHUNK_KB") * 1024,
+    maxChunkBytes: maxChunkOption(options.maxChunkBytes) ?? readEnv("MX_GDS_MAX_CHUNK_KB") * 1024,
     timeoutMs: integer("timeoutMs", options.timeoutMs, maxTimeoutMs) ?? readEnv("MX_GDS_TIMEOUT"),
     closeTimeoutMs: integer("closeTimeoutMs", options.closeTimeoutMs, maxTimeoutMs) ?? defaultCloseTimeoutMs,
     registration: registration === "whole" ? "whole" : "chunks",
     library: options.library,
   });
+}
+
+/** Beyond the longest read there is it counts as that. */
+function maxChunkOption(value: number | undefined): number | undefined {
+  const given = integer("maxChunkBytes", value, Number.MAX_SAFE_INTEGER);
+  const largest = maxChunkKib * 1024;
+  if (given === undefined || given <= largest) return given;
+  publish({ event: "option.clamped", option: "maxChunkBytes", given, used: largest });
+  return largest;
 }
 
 function integer(option: string, value: number | undefined, max: number): number | undefined {

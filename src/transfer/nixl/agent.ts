@@ -14,14 +14,17 @@ import type { AgentHandle } from "./agent-handle.js";
 import { loadNixl, type NixlApi, type NixlApiOptions } from "./api.js";
 import { cutRegions } from "./arena-regions.js";
 import { nativeDescriptors, type Pieces } from "./descriptors.js";
-import { pluginTraits } from "./plugins.js";
+import { pluginTraits, withThreads } from "./plugins.js";
 import { Registration } from "./registration.js";
 import { type NixlTransferOptions, Transfer } from "./transfer.js";
 
 export interface NixlAgentOptions extends NixlApiOptions {
   /** Name by which other agents know it. */
   readonly name: string;
-  /** Plugins to make, with parameters over the plugin's own defaults, all as text: `{ GDS_MT: { thread_count: "8" } }`. At least one. */
+  /**
+   * Plugins to make, with parameters over the plugin's own defaults, all as text: `{ GDS_MT: { thread_count: "8" } }`. At least one. MX_GDS_THREADS
+   * counts for GDS_MT where no `thread_count` is given.
+   */
   readonly plugins: Readonly<Record<string, Readonly<Record<string, string>>>>;
   /** A thread of NIXL's that moves UCX transfers along. Default true, as in NIXL. */
   readonly progressThread?: boolean;
@@ -97,7 +100,7 @@ export class NixlAgent implements AgentHandle {
       listenPort: options.listenPort ?? -1,
       plugins: Object.entries(options.plugins).map(([name, parameters]) => ({
         name,
-        parameters: Object.entries(parameters).flat(),
+        parameters: Object.entries(withThreads(name, parameters)).flat(),
         strands: pluginTraits(name).strands,
       })),
     };

@@ -1,4 +1,6 @@
+import { maxChunkKib } from "../../envs.js";
 import { errorOf, type ModelExpressError } from "../../errors.js";
+import { publish } from "../../events.js";
 import type { NativeFile, TransferFiles, TransferPieces } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
@@ -11,17 +13,12 @@ import { GdsCount } from "../gds/path-statistics.js";
 import { NixlAgent } from "./agent.js";
 import { cutChunks } from "./chunks.js";
 import { pluginTraits, threadParameters } from "./plugins.js";
+import { publishReader } from "./reader-event.js";
 import { registrationLimit, windowBytesWithin } from "./registration-limit.js";
 import { startWindows, type WindowsOptions, type WindowsSummary, windowsInFlight } from "./windows.js";
 
-/** Longest piece: see `maxChunkKib` of envs.ts. */
-const maxPieceBytes = 2 ** 30;
+const maxPieceBytes = maxChunkKib * 1024;
 const windowChunks = 256;
-/**
- * A window costs some round trips to the agent, milliseconds where every processor is reading: shorter windows leave reading threads idle meanwhile,
- * longer ones let the end of an abort wait.
- */
-const minWindowBytes = 256 * 2 ** 20;
 /** Reads that the POSIX plugin can have in flight; it makes room for each when it is made, 65536 by default. */
 const posixReads = windowChunks * windowsInFlight;
 
@@ -92,13 +89,21 @@ class NixlBatch implements Transfer {
     let agent: NixlAgent | undefined;
     let count: GdsCount | undefined;
     try {
-      const chunks = cutChunks(this.#batch.pieces, Math.min(this.#batch.maxChunkBytes, maxPieceBytes));
+      const chunks = cutChunks(this.#batch.pieces, this.#maxChunkBytes());
       if (chunks.length.length === 0) {
         this.#done.resolve(this.#summary(0));
         return;
       }
       if (pluginTraits(plugin).cufile && this.#batch.arena.memory === "device") count = new GdsCount();
       agent = await NixlAgent.create({ name: "mx-load", plugins: { [plugin]: this.#parameters(plugin) }, progressThread: false });
+      const { arena, maxChunkBytes } = this.#batch;
+      publishReader({
+        agent: agent.name,
+        plugin,
+        device: arena.device,
+        threads: this.#threads,
+        maxChunkBytes: Math.min(maxChunkBytes, maxPieceBytes),
+      });
       if (!this.#aborted) this.#windows = this.#start(agent, plugin, chunks);
       const moved = await this.#windows?.done;
       await this.#windows?.settled;
@@ -128,11 +133,23 @@ class NixlBatch implements Transfer {
 
   #parameters(plugin: string): Readonly<Record<string, string>> {
     if (plugin === "POSIX") return { ios_pool_size: String(posixReads) };
-    return threadParameters(plugin, this.#batch.threads);
+    return threadParameters(plugin, this.#threads);
+  }
+
+  get #threads(): number {
+    return (this.#plugin === "GDS_MT" ? this.#batch.gds?.threads : undefined) ?? this.#batch.threads;
+  }
+
+  /** What is asked for, as far as plugins can read it at a time. */
+  #maxChunkBytes(): number {
+    const { maxChunkBytes } = this.#batch;
+    if (maxChunkBytes <= maxPieceBytes) return maxChunkBytes;
+    publish({ event: "option.clamped", option: "maxChunkBytes", given: maxChunkBytes, used: maxPieceBytes });
+    return maxPieceBytes;
   }
 
   #start(agent: NixlAgent, plugin: string, chunks: TransferPieces): Transfer<WindowsSummary> {
-    const { arena, files, maxChunkBytes, threads } = this.#batch;
+    const { arena, files, maxChunkBytes, gds } = this.#batch;
     const { begin, end } = addressBounds(chunks.address, chunks.length) ?? { begin: arena.base, end: arena.base };
     const allocation = { address: begin, length: Number(end - begin) };
     return startWindows({
@@ -142,8 +159,9 @@ class NixlBatch implements Transfer {
       allocation,
       open: (file) => this.#open(files, file),
       chunks,
-      windowBytes: windowBytesWithin(registrationLimit(plugin), Math.max(threads * maxChunkBytes, minWindowBytes)),
+      windowBytes: windowBytesWithin(registrationLimit(plugin), this.#threads * Math.min(maxChunkBytes, maxPieceBytes)),
       windowChunks,
+      windowTimeoutMs: plugin === "GDS_MT" ? gds?.timeoutMs : undefined,
       registration: "chunks",
       ...(this.#onRefused === undefined ? {} : { onRefused: (file, error) => this.#refuse(file, error) }),
     });

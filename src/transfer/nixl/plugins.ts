@@ -1,3 +1,5 @@
+import { readSetEnv } from "../../envs.js";
+
 /** What has to be known about a NIXL plugin beyond what NIXL tells. */
 export interface PluginTraits {
   /**
@@ -27,6 +29,12 @@ const traits: ReadonlyMap<string, PluginTraits> = new Map([
 /** Parameters by which a plugin reads with so many threads; none for one that does not take a number. */
 export function threadParameters(plugin: string, threads: number): Readonly<Record<string, string>> {
   return plugin === "GDS_MT" ? { thread_count: String(threads) } : {};
+}
+
+/** Parameters that a caller gave, and, where they leave it open, what MX_GDS_THREADS asks of GDS_MT. @throws ERR_ENV_INVALID */
+export function withThreads(plugin: string, parameters: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  const threads = plugin === "GDS_MT" && parameters.thread_count === undefined ? readSetEnv("MX_GDS_THREADS") : undefined;
+  return threads === undefined ? parameters : { ...parameters, ...threadParameters(plugin, threads) };
 }
 
 /** Of an unknown plugin the worst is assumed, save that it may know devices: NIXL refuses what it cannot do. */

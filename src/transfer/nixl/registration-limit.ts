@@ -7,7 +7,14 @@ export function registrationLimit(plugin: string): number | undefined {
   return pluginTraits(plugin).cufile ? cufileConfiguration().limitBytes : undefined;
 }
 
-/** Bytes of a window: as wanted, but those in flight together within the limit. */
+/**
+ * Bytes of a window, at least. A window costs some round trips to the agent, milliseconds where every processor is reading: shorter windows leave
+ * reading threads idle meanwhile, longer ones let the end of an abort wait.
+ */
+export const minWindowBytes = 256 * 2 ** 20;
+
+/** Bytes of a window: as wanted, but not below the floor, and those in flight together within the limit, which goes first. */
 export function windowBytesWithin(limitBytes: number | undefined, wanted: number): number {
-  return limitBytes === undefined ? wanted : Math.max(1, Math.min(wanted, Math.floor(limitBytes / windowsInFlight)));
+  const bytes = Math.max(wanted, minWindowBytes);
+  return limitBytes === undefined ? bytes : Math.max(1, Math.min(bytes, Math.floor(limitBytes / windowsInFlight)));
 }

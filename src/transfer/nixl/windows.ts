@@ -28,6 +28,8 @@ export interface WindowsOptions {
   readonly chunks: TransferPieces;
   readonly windowBytes: number;
   readonly windowChunks: number;
+  /** Longest time that the reads of one window may take. Default: no limit. */
+  readonly windowTimeoutMs?: number | undefined;
   /** Registers the bases that are read, window by window, or the allocation once. */
   readonly registration: "chunks" | "whole";
   /** Called for a file that the plugin cannot register: its windows are then left out. Default: that is a failure. */
@@ -177,7 +179,7 @@ class WindowsRun implements Transfer<WindowsSummary> {
         transfer.post();
         this.#openNext(window.file);
         const { done } = transfer;
-        await this.#timed("transferMs", () => done);
+        await this.#timed("transferMs", () => this.#inTime(done, window));
         this.#sums.bytes += window.bytes;
         this.#sums.windows++;
         this.#sums.chunks += window.end - window.begin;
@@ -195,6 +197,22 @@ class WindowsRun implements Transfer<WindowsSummary> {
       await this.#undo({ close: () => transfer.release() });
     }
     if (own !== undefined) await this.#undo(own);
+  }
+
+  /** Waits for a window's reads; late ones are the failure of the run, which aborts them. */
+  async #inTime(reads: Promise<void>, { bytes }: Window): Promise<void> {
+    const { windowTimeoutMs, plugin } = this.#options;
+    if (windowTimeoutMs === undefined) return reads;
+    const late = () => {
+      const message = `${plugin} had not read a window of ${bytes} bytes after ${windowTimeoutMs} ms (MX_GDS_TIMEOUT)`;
+      this.#fail(errorOf("ERR_TRANSFER_TIMEOUT", message, { facts: { timeoutMs: windowTimeoutMs, bytes: 0, totalBytes: bytes } }));
+    };
+    const timer = setTimeout(late, windowTimeoutMs);
+    try {
+      await reads;
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   /** Registers the file after this one, so that it is ready when the present one's reads end. What fails is seen when its turn comes. */
