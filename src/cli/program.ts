@@ -16,12 +16,12 @@ A checkpoint is a .safetensors file, a .safetensors.index.json, or a folder with
 org/name or org/name@revision: it is looked up in the local cache (HF_HUB_CACHE, HF_HOME).
 
 Examples:
-  mx inspect ./Llama-3-8B              what is in it
-  mx load ./Llama-3-8B                 load all of it, and show how that went
-  mx load ./Llama-3-8B --device cuda:0 into the memory of a GPU
-  mx load ./Llama-3-8B --json --digest SHA-256 of every tensor as it lies in memory
-  mx verify ./Llama-3-8B               is every byte the one that was published?
-  mx probe                             what this machine can do, and why not more
+  mx inspect ./Llama-3-8B                # what is in it
+  mx load ./Llama-3-8B                   # load all of it, and show how that went
+  mx load ./Llama-3-8B --device cuda:0   # into the memory of a GPU
+  mx load ./Llama-3-8B --json --digest   # SHA-256 of every tensor as it lies in memory
+  mx verify ./Llama-3-8B                 # is every byte the one that was published?
+  mx probe                               # what this machine can do, and why not more
 
 Results go to stdout, as text or with --json as one JSON document (addresses are hex strings). Errors go to stderr, with --json as one JSON
 document too: { "error": { code, message, remedy, exit, ... } }. A progress bar is shown on stderr when that is a terminal.
