@@ -77,10 +77,10 @@ describe("mx load --device", () => {
   it("ends with 75 where the driver does not answer in time", async () => {
     const env = fakesEnv({ plan: "cuInit#1=hang" });
     const begin = performance.now();
-    const { code, error } = await failing(["load", writeShards(shards), "--device", "cuda:0", "--timeout", "0.3"], env);
+    const { code, error } = await failing(["load", writeShards(shards), "--device", "cuda:0", "--timeout", "2"], env);
     expect([code, error.code]).toEqual([75, "ERR_TRANSFER_TIMEOUT"]);
-    expect(error.message).toBe("the CUDA driver did not answer after 300 ms");
-    expect(performance.now() - begin).toBeLessThan(5000);
+    expect(error.message).toBe("the CUDA driver did not answer after 2000 ms");
+    expect(performance.now() - begin).toBeLessThan(15_000);
   });
 
   it("names the flag of a wrong value, not the library's option", async () => {

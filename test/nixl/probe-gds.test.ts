@@ -43,12 +43,14 @@ it("says of each part that is missing why, and what to do", async () => {
   expect(events.filter(({ event }) => event === "probe.reason").map(({ name }) => name)).toEqual(missing);
 });
 
-it("names a library of NIXL's that is refused with the loader's reason, and places where none is in one line", async () => {
+it("names a library of NIXL's that is refused with the loader's reason, and a place where none is once", async () => {
   const library = join(temporaryFolder(), "libnixl_capi.so");
   writeFileSync(library, "no library");
   const refused = (await gdsFindings({ library }, machine({})))[0];
   expect(refused).toMatchObject({ found: false, why: expect.stringMatching(/libnixl_capi\.so.*(too short|invalid ELF header)/) });
-  expect((await gdsFindings(nowhere, machine({})))[0]?.why).toBe("no libnixl_capi.so by the option library");
+  expect((await gdsFindings(nowhere, machine({})))[0]?.why).toBe(
+    "/nowhere/libnixl_capi.so (the option library): cannot open shared object file: No such file or directory",
+  );
 });
 
 it("reads modules and cuFile's configuration", async () => {

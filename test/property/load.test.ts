@@ -68,7 +68,7 @@ function write(
 }
 
 describe("whatever the checkpoint, the selection and the options", () => {
-  it("a load and a stream give exactly the bytes of the files", async () => {
+  it("a load and a stream give exactly the bytes of the files", { timeout: 120_000 }, async () => {
     await fc.assert(
       fc.asyncProperty(setting, async ({ shards, pad, all, cold, spareBytes, ...options }) => {
         const { place, files, selected, names, largestBytes } = write(shards, pad);

@@ -62,7 +62,7 @@ export function whyNowhere(tried: readonly LibraryTried[]): string {
   const nowhere = empty.size === 0 ? [] : [`no ${libraryName} ${[...empty].join(" or ")}`];
   const refused = tried
     .filter((place) => !isAbsent(place))
-    .map(({ path, from, why }) => (from === python ? why : `${path} (${from}): ${why}`));
+    .map(({ path, from, why }) => (from === python ? why : `${path} (${from}): ${why.replace(`${path}: `, "")}`));
   return [...nowhere, ...refused].join("; ");
 }
 

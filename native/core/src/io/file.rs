@@ -36,14 +36,14 @@ impl OpenFile {
             let path = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
             match sys::open_read(&path, libc::O_DIRECT) {
                 Ok(fd) => Ok(fd),
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => self.direct_by_path(spec),
-                Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(libc::EINVAL),
+                Err(_) => self.direct_by_path(spec),
             }
         });
         opened.as_ref().map(AsFd::as_fd).map_err(|errno| *errno)
     }
 
-    /// Where /proc is not mounted.
+    /// Where /proc is not mounted, or may not be used.
     fn direct_by_path(&self, spec: &FileSpec) -> std::result::Result<OwnedFd, i32> {
         let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
         let fd = sys::open_read(&spec.path, libc::O_DIRECT).map_err(errno)?;
