@@ -39,34 +39,54 @@ export interface MemoryLimit {
   readonly availableBytes: number;
 }
 
-/** Where a group's limits and its usage stand. Above `memory.high` nothing is killed, and everything crawls: it counts as a limit. */
+/**
+ * Where a group's limits and its usage stand. Above `memory.high` nothing is killed, and everything crawls: it counts as a limit. Version 1's
+ * limit on memory and swap is never below that on memory, and none where that is none.
+ */
 const counters = {
-  1: [
-    { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes" },
-    { limit: "memory.memsw.limit_in_bytes", used: "memory.memsw.usage_in_bytes" },
-  ],
-  2: [
-    { limit: "memory.max", used: "memory.current" },
-    { limit: "memory.high", used: "memory.current" },
-  ],
+  1: {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    also: { limit: "memory.memsw.limit_in_bytes", used: "memory.memsw.usage_in_bytes" },
+    alsoWithoutLimit: false,
+  },
+  2: {
+    limit: "memory.max",
+    used: "memory.current",
+    also: { limit: "memory.high", used: "memory.current" },
+    alsoWithoutLimit: true,
+  },
 } as const;
 
-/** The limits on this process's memory that control groups set, those of its own group first. */
+/** The limits on this process's memory that control groups set, those of its own group first. Files that cannot matter are not read. */
 export function readMemoryLimits(read: ReadText = readText): MemoryLimit[] {
   const limits: MemoryLimit[] = [];
   for (const { version, folders } of cgroupFolders("memory", read)) {
+    const { also, alsoWithoutLimit, ...first } = counters[version];
     for (const folder of folders) {
-      for (const { limit, used } of counters[version]) {
-        const limitBytes = integer(read(`${folder}/${limit}`));
-        if (limitBytes === undefined || limitBytes >= unlimitedBytes) continue;
-        const usedBytes = integer(read(`${folder}/${used}`));
-        if (usedBytes === undefined) continue;
-        const cache = fileCacheBytes(read(`${folder}/memory.stat`) ?? "", version);
-        limits.push({ folder, limitBytes, availableBytes: Math.max(0, limitBytes - usedBytes + Math.min(cache, usedBytes)) });
-      }
+      const limit = memoryLimit(folder, version, first, read);
+      if (limit !== undefined) limits.push(limit);
+      if (limit === undefined && !alsoWithoutLimit) continue;
+      const second = memoryLimit(folder, version, also, read);
+      if (second !== undefined) limits.push(second);
     }
   }
   return limits;
+}
+
+/** Undefined where there is none. */
+function memoryLimit(
+  folder: string,
+  version: 1 | 2,
+  { limit, used }: { readonly limit: string; readonly used: string },
+  read: ReadText,
+): MemoryLimit | undefined {
+  const limitBytes = integer(read(`${folder}/${limit}`));
+  if (limitBytes === undefined || limitBytes >= unlimitedBytes) return undefined;
+  const usedBytes = integer(read(`${folder}/${used}`));
+  if (usedBytes === undefined) return undefined;
+  const cache = fileCacheBytes(read(`${folder}/memory.stat`) ?? "", version);
+  return { folder, limitBytes, availableBytes: Math.max(0, limitBytes - usedBytes + Math.min(cache, usedBytes)) };
 }
 
 /** File pages on the lists that the kernel reclaims from; shared memory is not among them. */
