@@ -15,7 +15,8 @@ import { addressText } from "./release-failure.js";
  * ```
  * Both act on the process's active arena, from any thread. `device` is the number of a CUDA device, -1 for the host; `stream` is not
  * looked at. `mx_malloc` gives null where there is no active arena, for another device than the arena's, and where the arena refuses;
- * `mx_free` of an address that the active arena does not know does nothing.
+ * `mx_free` of an address that the active arena does not know does nothing. Memory that is registered, that a transfer uses or that JavaScript has
+ * views of is freed with the last of them.
  */
 export const nativeLibraryPath = addonPath();
 
@@ -31,7 +32,7 @@ let active: VmmArena | null = null;
  * closed; a closed arena gives null.
  *
  * What C callers are not told is published as `arena.c-call-failed`: each code of a refused `mx_malloc` once, and every `mx_free` that
- * failed, among them those of memory that JavaScript has views of (ERR_ARENA_BUSY), which only `arena.free` can end.
+ * failed.
  *
  * An arena over a backend written in JavaScript can be called on its own thread only, so that C gets null; `arena.active-unusable` says so.
  * @throws ERR_OPTION_INVALID when it is no arena; ERR_ARENA_CLOSED

@@ -3,6 +3,9 @@ import type { NativeArena } from "../native/addon.js";
 /**
  * The two ways an arena reaches its memory: natively, or through a backend written in JavaScript. Holds no reference to the arena, so that
  * it can be closed once the arena is unreachable. Failures of the native half are errors of the class tree already.
+ *
+ * JavaScript can be torn away at any call, by the end of its stack or of its thread. So nothing that the native half has begun waits for another call:
+ * what was taken out is given back in the same one, or can be found by the next.
  */
 export interface ArenaMemory {
   readonly native: NativeArena;
@@ -10,12 +13,18 @@ export interface ArenaMemory {
   readonly busy: boolean;
   /** One more allocation; ERR_ARENA_EXHAUSTED, ERR_ARENA_CLOSED, or what the backend throws. */
   malloc(bytes: number): bigint;
-  /** Takes an allocation out of the records: false when there is none at this address. ERR_ARENA_BUSY while pinned. `giveBack` must follow. */
-  take(address: bigint): boolean;
-  /** Gives the memory of what was taken back; throws what the backend throws. */
-  giveBack(): void;
-  /** Refuses new work and waits for what is in flight: false when closed before. ERR_ARENA_BUSY while pinned; it then stays open. */
-  beginClose(): boolean;
-  /** Must follow `beginClose`: gives every allocation back once, going on after errors, then the reserve. All errors, in order. */
-  finishClose(): unknown[];
+  /**
+   * Detaches the views of the allocation that starts at this address and gives its memory back; publishes what the backend throws then. Nothing where
+   * there is none. ERR_ARENA_BUSY while pinned, and then changes nothing.
+   */
+  free(address: bigint): void;
+  /** The same, the memory given back on a native thread where the backend is native. */
+  freeInBackground(address: bigint): Promise<void>;
+  /**
+   * Refuses new work, detaches all views, gives every allocation back once, going on after errors, then the reserve. All errors, in order; null when closed
+   * before. ERR_ARENA_BUSY while anything is pinned, allocated or freed: it then stays open.
+   */
+  close(): unknown[] | null;
+  /** The same, the memory given back on a native thread where the backend is native. */
+  closeInBackground(): Promise<unknown[] | null>;
 }

@@ -1,3 +1,4 @@
+import { constants } from "node:buffer";
 import { errorOf } from "../errors.js";
 import { publish } from "../events.js";
 import { custom, shownAs } from "../inspection.js";
@@ -11,7 +12,6 @@ import { nativeBackendOf } from "./native-backend.js";
 import { NativeMemory } from "./native-memory.js";
 import { DEFAULT_ARENA_BYTES, requireBackend, requireGranularity, requireSize, reserveBytes } from "./options.js";
 import { addressText, publishReleaseFailure } from "./release-failure.js";
-import { requireViewLength, ViewSet } from "./views.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
 export interface VmmArenaOptions {
@@ -45,8 +45,6 @@ export class VmmArena {
   /** @internal */
   readonly native: NativeArena;
   readonly #memory: ArenaMemory;
-  /** By the start of their allocation. */
-  readonly #views = new Map<bigint, ViewSet>();
 
   /**
    * Asks the backend for its granularity, then reserves; allocates nothing yet.
@@ -146,37 +144,42 @@ export class VmmArena {
   }
 
   /**
-   * Gives the allocation that starts at `address` back and detaches its views. An address that is unknown, already freed, or of a closed
+   * Gives the allocation that starts at `address` back and detaches its views. Of memory that was moved out of a view, by a stream of bytes or
+   * `ArrayBuffer.transfer()`, the pages stay until that is collected. An address that is unknown, already freed, or of a closed
    * arena is no error and does nothing. A failure of the backend is published as `arena.release-failed`; the allocation is gone all the same.
-   * @throws ERR_ARENA_BUSY while a transfer uses the allocation, and then changes nothing; ERR_ARENA_ADDRESS when `address` is no bigint;
+   * @throws ERR_ARENA_BUSY while a transfer uses the allocation, or, of a backend written in JavaScript, memory was moved out of a view; it then changes
+   *   nothing; ERR_ARENA_ADDRESS when `address` is no bigint;
    *   ERR_ARENA_REENTRANT
    */
   free(address: bigint): void {
     const memory = this.#memory;
     if (memory.busy) throw this.#reentrant("free");
     if (typeof address !== "bigint") throw this.#noAddress(address);
-    if (BigInt.asUintN(64, address) !== address || !memory.take(address)) return;
-    try {
-      if (this.#views.size > 0) this.detachViews(address);
-    } finally {
-      this.#giveBack(address);
-    }
+    if (BigInt.asUintN(64, address) === address) memory.free(address);
+  }
+
+  /** @internal As `free`, the memory given back on a native thread where the backend is native. */
+  async freeInBackground(address: bigint): Promise<void> {
+    if (this.#memory.busy) throw this.#reentrant("free");
+    await this.#memory.freeInBackground(address);
   }
 
   /**
    * Refuses further work, detaches all views, gives every live allocation back exactly once, going on after errors, and releases the
-   * reserve. Then throws the first error, if any; each is also published as `arena.release-failed`. Closing again does nothing.
-   * @throws ERR_ARENA_BUSY while a transfer uses any allocation: the arena then stays open; ERR_ARENA_REENTRANT; what the backend threw first
+   * reserve. Then throws the first error, if any; each is also published as `arena.release-failed`. Closing again does nothing. Memory that was moved
+   * out of a view, and the address space then, stay until that is collected.
+   * @throws ERR_ARENA_BUSY while a transfer uses any allocation, while memory is allocated or freed on another thread, and as `free`: the arena then
+   *   stays open; ERR_ARENA_REENTRANT; what the backend threw first
    */
   close(): void {
     if (this.#memory.busy) throw this.#reentrant("close");
-    if (!this.#memory.beginClose()) return;
-    closeUnreachable.unregister(this);
-    for (const views of this.#views.values()) views.detachAll();
-    this.#views.clear();
-    const errors = this.#memory.finishClose();
-    for (const error of errors) publishReleaseFailure("close", addressText(this.base), error);
-    if (errors.length > 0) throw errors[0];
+    this.#closed(this.#memory.close());
+  }
+
+  /** @internal As `close`, the memory given back on a native thread where the backend is native. */
+  async closeInBackground(): Promise<void> {
+    if (this.#memory.busy) throw this.#reentrant("close");
+    this.#closed(await this.#memory.closeInBackground());
   }
 
   [Symbol.dispose](): void {
@@ -186,29 +189,20 @@ export class VmmArena {
   /**
    * `length` bytes at `address` without a copy, detached when they are freed. It keeps the arena reachable.
    * @internal
-   * @throws ERR_TENSOR_VIEW_TOO_LARGE, ERR_ARENA_ADDRESS when they do not lie within one live allocation, ERR_ARENA_CLOSED,
-   *   ERR_ARENA_NOT_LOADABLE when the memory is not the host's
+   * @throws ERR_TENSOR_VIEW_TOO_LARGE beyond what an ArrayBuffer of this Node version holds; ERR_ARENA_ADDRESS when they do not lie within one live
+   *   allocation; ERR_ARENA_CLOSED; ERR_ARENA_NOT_LOADABLE when the memory is not the host's
    */
   view(address: bigint, length: number): ArrayBuffer {
     requireViewLength(length);
     if (length === 0) return new ArrayBuffer(0);
     const buffer = callNative(() => this.native.view(address, length));
-    const allocation = this.native.allocationOf(address, length);
-    if (allocation === null) throw this.#noAddress(address);
-    let views = this.#views.get(allocation);
-    if (views === undefined) {
-      views = new ViewSet();
-      this.#views.set(allocation, views);
-    }
-    views.add(buffer);
     arenaOfView.set(buffer, this);
     return buffer;
   }
 
-  /** @internal Detaches the views over the allocation that starts at this address. */
-  detachViews(allocation: bigint): void {
-    this.#views.get(allocation)?.detachAll();
-    this.#views.delete(allocation);
+  /** @internal Detaches the views that begin within these bytes. */
+  endViews(address: bigint, length: number): void {
+    this.native.endViews(address, length);
   }
 
   /** What identifies the arena, and how full it is. */
@@ -226,12 +220,12 @@ export class VmmArena {
     return this.native.stats()[at] as number;
   }
 
-  #giveBack(address: bigint): void {
-    try {
-      this.#memory.giveBack();
-    } catch (error) {
-      publishReleaseFailure("free", addressText(address), error);
-    }
+  /** `errors`: of the close; null where it was closed before. */
+  #closed(errors: unknown[] | null): void {
+    if (errors === null) return;
+    closeUnreachable.unregister(this);
+    for (const error of errors) publishReleaseFailure("close", addressText(this.base), error);
+    if (errors.length > 0) throw errors[0];
   }
 
   #requireAlignment(alignment: number): void {
@@ -252,4 +246,13 @@ export class VmmArena {
     const message = `${operation}: the arena is in the middle of a call of its backend, and that backend called ${operation} of the same arena`;
     return errorOf("ERR_ARENA_REENTRANT", message, { facts: { operation } });
   }
+}
+
+function requireViewLength(length: number): void {
+  if (length <= constants.MAX_LENGTH) return;
+  throw errorOf(
+    "ERR_TENSOR_VIEW_TOO_LARGE",
+    `a view of ${length} bytes is longer than the ${constants.MAX_LENGTH} bytes that Node ${process.versions.node} allows: take parts`,
+    { facts: { length, maxBytes: constants.MAX_LENGTH } },
+  );
 }

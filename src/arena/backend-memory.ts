@@ -1,4 +1,5 @@
-import { errorOf } from "../errors.js";
+import { setImmediate } from "node:timers/promises";
+import { errorOf, ModelExpressError } from "../errors.js";
 import type { ArenaFrame, NativeArena } from "../native/addon.js";
 import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
@@ -10,6 +11,7 @@ import type { VmmBackend } from "./vmm-backend.js";
 const addressRegister = 0;
 const bytesRegister = 1;
 const handleRegister = 2;
+const mappedRegister = 3;
 
 /** Memory of a backend written in JavaScript: records and bump pointer are native, the backend's calls are framed by native ones. */
 export class BackendMemory implements ArenaMemory {
@@ -20,7 +22,10 @@ export class BackendMemory implements ArenaMemory {
   readonly #base: bigint;
   readonly #totalBytes: number;
   readonly #granularity: number;
-  #live: BigUint64Array = new BigUint64Array(0);
+  /** Of an arena that is closed: `[address, bytes, handle, ...]` of what is to be given back, and how far that is. */
+  #live: BigUint64Array | undefined;
+  #givenBack = 0;
+  #released = false;
   #busy = false;
 
   /**
@@ -59,50 +64,60 @@ export class BackendMemory implements ArenaMemory {
     }
     const address = registers[addressRegister] as bigint;
     const roundedBytes = Math.ceil(bytes / this.#granularity) * this.#granularity;
-    let committed = false;
+    let handle: unknown;
     this.#busy = true;
     try {
-      const handle = this.#backend.allocate(address, roundedBytes);
-      requireUnsigned("allocate", "a handle", handle);
-      registers[handleRegister] = handle;
-      committed = this.#frame.commit();
+      handle = this.#backend.allocate(address, roundedBytes);
     } finally {
       this.#busy = false;
-      if (!committed) this.#frame.abandon();
     }
-    return address;
+    // Without a call, which the end of the stack could refuse: once it is noted, the memory is given back whatever comes.
+    if (typeof handle === "bigint") {
+      registers[handleRegister] = handle;
+      if (registers[handleRegister] === handle) {
+        registers[mappedRegister] = 1n;
+        this.#frame.settle();
+        return address;
+      }
+    }
+    throw notUnsigned("allocate", "a handle", handle);
   }
 
-  take(address: bigint): boolean {
+  free(address: bigint): void {
+    const registers = this.#registers;
     try {
-      return this.#frame.take(address);
+      if (!this.#frame.take(address)) return;
     } catch (thrown) {
       throw fromNative(thrown);
     }
+    try {
+      this.#deallocate(registers[addressRegister] as bigint, Number(registers[bytesRegister]), registers[handleRegister] as bigint);
+    } catch (error) {
+      publishReleaseFailure("free", addressText(address), error);
+    }
   }
 
-  giveBack(): void {
-    const registers = this.#registers;
-    this.#deallocate(registers[addressRegister] as bigint, Number(registers[bytesRegister]), registers[handleRegister] as bigint);
+  async freeInBackground(address: bigint): Promise<void> {
+    await onceTold(() => this.free(address));
   }
 
-  beginClose(): boolean {
-    const live = callNative(() => this.native.beginClose());
-    if (live === null) return false;
-    this.#live = live;
-    return true;
-  }
-
-  finishClose(): unknown[] {
+  close(): unknown[] | null {
+    requireStack(closeFrames);
+    this.#live ??= callNative(() => this.native.closeRecords()) ?? undefined;
     const live = this.#live;
+    if (live === undefined || this.#released) return null;
     const errors: unknown[] = [];
-    for (let at = 0; at < live.length; at += 3) {
+    // Noted before each call: after a throw that ends this one, at the end of the stack, another close goes on behind it.
+    while (this.#givenBack < live.length) {
+      const at = this.#givenBack;
+      this.#givenBack = at + 3;
       try {
         this.#deallocate(live[at] as bigint, Number(live[at + 1]), live[at + 2] as bigint);
       } catch (error) {
         errors.push(error);
       }
     }
+    this.#released = true;
     this.#busy = true;
     try {
       this.#backend.releaseReserve(this.#base, this.#totalBytes);
@@ -112,6 +127,10 @@ export class BackendMemory implements ArenaMemory {
       this.#busy = false;
     }
     return errors;
+  }
+
+  async closeInBackground(): Promise<unknown[] | null> {
+    return await onceTold(() => this.close());
   }
 
   #deallocate(address: bigint, bytes: number, handle: bigint): void {
@@ -132,10 +151,36 @@ export class BackendMemory implements ArenaMemory {
   }
 }
 
+/** Turns of the event loop at which the engine may tell of a view that it has collected. Until then it could be one whose memory was moved. */
+const tellingTurns = 5;
+
+async function onceTold<T>(giveBack: () => T): Promise<T> {
+  for (let turn = 0; turn < tellingTurns; turn++) {
+    try {
+      return giveBack();
+    } catch (error) {
+      if (!(error instanceof ModelExpressError) || error.code !== "ERR_ARENA_BUSY") throw error;
+    }
+    await setImmediate();
+  }
+  return giveBack();
+}
+
+/** Frames of this size that the calls of a backend at a close are given: some 40 KiB. */
+const closeFrames = 500;
+
+/** Throws a RangeError while nothing has begun, rather than in the middle of the backend's call, where the stack is about to end. */
+function requireStack(frames: number): number {
+  return frames === 0 ? 0 : 1 + requireStack(frames - 1);
+}
+
 function requireUnsigned(operation: string, what: string, value: bigint): void {
-  if (typeof value === "bigint" && BigInt.asUintN(64, value) === value) return;
+  if (typeof value !== "bigint" || BigInt.asUintN(64, value) !== value) throw notUnsigned(operation, what, value);
+}
+
+function notUnsigned(operation: string, what: string, value: unknown): Error {
   const shown = typeof value === "bigint" ? `${value}` : `${typeof value} ${String(value)}`;
-  throw errorOf(
+  return errorOf(
     "ERR_ARENA_BACKEND_RESULT",
     `backend.${operation}() must return ${what}, a bigint from 0 to 2^64 - 1, it returned ${shown}`,
     {

@@ -8,14 +8,12 @@ const retryMs = 250;
 /** Closes the memory of arenas that became unreachable unclosed. */
 export const closeUnreachable = new FinalizationRegistry<ArenaMemory>(closeMemory);
 
-function closeMemory(memory: ArenaMemory): void {
+async function closeMemory(memory: ArenaMemory): Promise<void> {
   const address = addressText(memory.native.base);
   try {
-    if (!memory.beginClose()) return;
+    for (const error of (await memory.closeInBackground()) ?? []) publishReleaseFailure("close", address, error);
   } catch (error) {
     if (error instanceof ModelExpressError && error.code === "ERR_ARENA_BUSY") setTimeout(closeMemory, retryMs, memory).unref();
     else publishReleaseFailure("close", address, errorOf("ERR_INTERNAL", "an unreachable arena cannot be closed", { cause: error }));
-    return;
   }
-  for (const error of memory.finishClose()) publishReleaseFailure("close", address, error);
 }

@@ -1,7 +1,9 @@
+import { ModelExpressError } from "../errors.js";
 import type { NativeArena, NativeBackend } from "../native/addon.js";
 import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import type { ArenaMemory } from "./arena-memory.js";
+import { addressText, publishReleaseFailure } from "./release-failure.js";
 
 /**
  * Memory of a native backend. It lives until the last of arena, views and transfers is gone, and is given back then, so nothing has to be
@@ -20,19 +22,38 @@ export class NativeMemory implements ArenaMemory {
     return callNative(() => this.native.malloc(bytes));
   }
 
-  take(address: bigint): boolean {
-    return callNative(() => this.native.take(address));
+  free(address: bigint): void {
+    try {
+      this.native.free(address);
+    } catch (thrown) {
+      publishUnlessBusy(address, thrown);
+    }
   }
 
-  giveBack(): void {
-    callNative(() => this.native.giveBack());
+  async freeInBackground(address: bigint): Promise<void> {
+    try {
+      await this.native.freeInBackground(address);
+    } catch (thrown) {
+      publishUnlessBusy(address, thrown);
+    }
   }
 
-  beginClose(): boolean {
-    return callNative(() => this.native.beginClose()) !== null;
+  close(): unknown[] | null {
+    return callNative(() => this.native.close())?.map(fromNative) ?? null;
   }
 
-  finishClose(): unknown[] {
-    return this.native.finishClose().map(fromNative);
+  async closeInBackground(): Promise<unknown[] | null> {
+    try {
+      return (await this.native.closeInBackground())?.map(fromNative) ?? null;
+    } catch (thrown) {
+      throw fromNative(thrown);
+    }
   }
+}
+
+/** Of a free: what is not refused was done, and failed. */
+function publishUnlessBusy(address: bigint, thrown: unknown): void {
+  const error = fromNative(thrown);
+  if (!(error instanceof ModelExpressError) || error.code === "ERR_ARENA_BUSY") throw error;
+  publishReleaseFailure("free", addressText(address), error);
 }

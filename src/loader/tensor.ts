@@ -1,7 +1,6 @@
 import { constants } from "node:buffer";
 import type { VmmArena } from "../arena/arena.js";
 import type { DeviceName } from "../arena/device-name.js";
-import { ViewSet } from "../arena/views.js";
 import type { TensorInfo } from "../checkpoint/checkpoint.js";
 import { type Dtype, dtypes } from "../checkpoint/dtype.js";
 import { errorOf } from "../errors.js";
@@ -60,7 +59,6 @@ export class Tensor {
   readonly #info: TensorInfo;
   readonly #memory: TensorMemory;
   #buffer: ArrayBuffer | undefined;
-  #views: ViewSet | undefined;
   #borrows: Uses | undefined;
   #released = false;
   /** Address of the first byte; stays readable when the bytes are gone. */
@@ -260,12 +258,11 @@ export class Tensor {
   release(): void {
     this.#released = true;
     this.#buffer = undefined;
-    this.#views?.detachAll();
+    this.#memory.arena.endViews(this.address, this.byteLength);
   }
 
   #view(offset: number, length: number): ArrayBuffer {
-    this.#views ??= new ViewSet();
-    return this.#views.view(this.#memory.arena, this.address + BigInt(offset), length);
+    return this.#memory.arena.view(this.address + BigInt(offset), length);
   }
 
   #assertLive(): void {

@@ -86,21 +86,29 @@ export interface NativeArena {
   malloc(bytes: number): bigint;
   /** The same on a native thread. */
   mallocInBackground(bytes: number): Promise<bigint>;
-  /** Native backends only: takes a live record out; false when the address is unknown. ERR_ARENA_BUSY while a transfer pins it. `giveBack` must follow. */
-  take(address: bigint): boolean;
-  /** Native backends only: gives the memory of what was taken back. */
-  giveBack(): void;
   /**
-   * First half of close: refuses new work, waits for native calls in flight. Null when closed before, else `[address, bytes, handle, ...]` of
-   * what is live. ERR_ARENA_BUSY while anything is pinned; the arena then stays open.
+   * Native backends only: detaches the views of the allocation that starts at `address` and gives its memory back; false where there is none. Memory that
+   * JavaScript has moved out of a view stays until it is collected. ERR_ARENA_BUSY while a transfer pins it, and then nothing is changed.
    */
-  beginClose(): BigUint64Array | null;
-  /** Native backends only, must follow `beginClose`: gives memory and reserve back. The {@link NativeFailure}s as JSON, in order. */
-  finishClose(): string[];
-  /** Start of the live allocation that holds the whole of `[address, address + length)`, or null. */
-  allocationOf(address: bigint, length: number): bigint | null;
-  /** An ArrayBuffer over live memory, without copy, of at least one byte. It keeps the native arena until it is collected or detached. Host memory only. */
+  free(address: bigint): boolean;
+  /** The same, the memory given back on a native thread. */
+  freeInBackground(address: bigint): Promise<boolean>;
+  /**
+   * Native backends only: refuses new work, detaches all views, gives memory and reserve back, likewise. The {@link NativeFailure}s as JSON, in order;
+   * null when closed before. ERR_ARENA_BUSY while anything is pinned, allocated or freed; the arena then stays open.
+   */
+  close(): string[] | null;
+  /** The same, the memory given back on a native thread. */
+  closeInBackground(): Promise<string[] | null>;
+  /**
+   * For a backend written in JavaScript: refuses new work and detaches all views. `[address, bytes, handle, ...]` of what is to be given back; null when
+   * closed before. ERR_ARENA_BUSY also where JavaScript has moved memory out of a view.
+   */
+  closeRecords(): BigUint64Array | null;
+  /** An ArrayBuffer over live memory, without copy, of at least one byte. Host memory only. */
   view(address: bigint, length: number): ArrayBuffer;
+  /** Detaches the views that begin in `[address, address + length)`. */
+  endViews(address: bigint, length: number): void;
   /**
    * Keeps the live allocation that holds the whole of `[address, address + length)`, at least a byte, until it is released: `take` and `beginClose`
    * are ERR_ARENA_BUSY. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED.
@@ -115,11 +123,6 @@ export interface NativeArena {
   proveOneRegion(address: bigint, bytes: number): Promise<void>;
   /** A copy of device memory, made on a native thread; the memory is pinned meanwhile. */
   copyToHost(address: bigint, length: number): Promise<Bytes>;
-  /**
-   * Gives the pages of a range of the host backend's memory back, on a native thread; it reads as zeros afterwards. The allocation is pinned
-   * meanwhile. Throws ERR_ARENA_BUSY, and changes nothing, where it is pinned already.
-   */
-  dropPages(address: bigint, length: number): Promise<void>;
   /** Bytes in huge pages now within `[address, address + length)`, or -1 where the kernel does not say. */
   hugePageBytes(address: bigint, length: number): number;
   /** As {@link NativeBackend.freeDeviceBytes}. */
@@ -134,17 +137,20 @@ export interface NativePin {
 
 /**
  * What an arena calls around the calls of a backend written in JavaScript, twelve to twenty-five nanoseconds each: arguments and results go
- * through `registers`, a buffer of three 64-bit places: address, bytes, handle.
+ * through `registers`, a buffer of four 64-bit places: address, bytes, handle, and 1 once the memory of the claim is there.
+ *
+ * A claim is ended by the next call, whichever it is: as the registers say, it is mapped, or its address space is lost.
  */
 export interface ArenaFrame {
   readonly registers: ArrayBuffer;
-  /** Claims rounded-up address space: address and bytes are in the registers. `commit` or `abandon` must follow. */
+  /** Claims rounded-up address space: address and bytes are in the registers. */
   claim(bytes: number): boolean;
-  /** The claim is mapped; its handle is in the registers. */
-  commit(): boolean;
-  /** The backend failed: the claimed address space is lost. */
-  abandon(): boolean;
-  /** Takes a live record out: address, bytes and handle are in the registers. False when the address is unknown. ERR_ARENA_BUSY while pinned. */
+  /** Ends the claim. */
+  settle(): boolean;
+  /**
+   * Detaches the views of a live record and takes it out: address, bytes and handle are in the registers. False when the address is unknown.
+   * ERR_ARENA_BUSY while pinned, and where JavaScript has moved memory out of a view.
+   */
   take(address: bigint): boolean;
 }
 
@@ -422,7 +428,6 @@ export interface Addon {
    * `report(operation, failureJson)`: what they are not told; it keeps no process alive.
    */
   setActiveArena(arena: NativeArena | null, device: number, report: (operation: string, failure: string) => void): void;
-  detach(buffer: ArrayBuffer): void;
 
   /** Starts reading into `arena`. `done(failureJson | null, summary | null)` comes exactly once, `settled()` once after nothing is in flight any more. */
   startTransfer(

@@ -37,32 +37,14 @@ describe("host memory", () => {
     const address = arena.malloc(64 * MiB);
     expect(accessOf(address)).toBe("rw-p");
     const before = residentBytes();
-    new Uint8Array(arena.view(address, 64 * MiB)).fill(1);
+    const view = new Uint8Array(arena.view(address, 64 * MiB)).fill(1);
     const huge = arena.native.hugePageBytes(address, 64 * MiB);
     expect(huge === -1 || (huge >= 0 && huge <= 64 * MiB && huge % (2 * MiB) === 0)).toBe(true);
     expect(residentBytes() - before).toBeGreaterThan(60 * MiB);
     arena.free(address);
+    expect(view.length).toBe(0);
     expect(residentBytes() - before).toBeLessThan(16 * MiB);
-    // There was a view, and the engine may have moved its memory into a buffer that nobody knows of: the addresses read as zeros.
-    expect(accessOf(address)).toBe("rw-p");
-  });
-
-  it("is inaccessible once it is freed, when nobody has seen it", () => {
-    using arena = new VmmArena({ backend: hostBackend() });
-    const address = arena.malloc(2 * MiB);
-    arena.free(address);
     expect(accessOf(address)).toBe("---p");
-  });
-
-  it("leaves zeros to a view that was moved out of sight", async () => {
-    const script = `${parts}
-      const arena = new VmmArena({ backend: hostBackend(), totalBytes: 2 ** 22 });
-      const view = new Uint8Array(arena.view(arena.malloc(2 ** 21), 2 ** 21)).fill(7);
-      const stream = new ReadableStream({ type: "bytes", start: (controller) => controller.enqueue(view) });
-      const { value } = await stream.getReader().read();
-      arena.close();
-      console.log(value.byteLength, value[0], value[2 ** 21 - 1]);`;
-    expect(await runNode(script)).toMatchObject({ stdout: "2097152 0 0\n", code: 0 });
   });
 
   // With vm.overcommit_memory = 1 the kernel promises anything.

@@ -4,17 +4,17 @@ mod address;
 mod frame;
 mod native_backend;
 mod pin;
+mod views;
 
-use std::cell::Cell;
-use std::ffi::c_void;
-use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
 
-use mx_core::arena::{Allocation, Arena, Taken, View};
-use mx_core::error::Error;
-use mx_core::vmm::{MemoryKind, drop_pages, huge_page_bytes};
-use napi::bindgen_prelude::{BigUint64Array, Object, Uint8Array, Unknown};
-use napi::{Env, JsValue, Result, check_status, sys};
+use mx_core::arena::{Allocation, Arena};
+use mx_core::error::{Error, Result as CoreResult};
+use mx_core::vmm::{MemoryKind, huge_page_bytes};
+use napi::bindgen_prelude::{BigUint64Array, Object, Unknown};
+use napi::{Env, Result};
 use napi_derive::napi;
 
 pub use address::Address;
@@ -22,27 +22,78 @@ pub use native_backend::NativeBackend;
 pub use pin::NativePin;
 
 use crate::background::{MEMORY, in_background};
+use crate::external::OwnedBytes;
 use crate::failure::{failure_json, thrown};
 use address::size;
+use frame::Frame;
+use views::{Moved, Views};
 
 /// `NativeArena` of `src/native/addon.ts`.
 #[napi]
 pub struct NativeArena {
     arena: Arc<Arena>,
-    /// Between `take` and `giveBack`.
-    taken: Cell<Option<Taken>>,
-    /// Between `beginClose` and `finishClose`.
-    closing: Cell<Vec<Allocation>>,
+    views: Rc<Views>,
+    /// Of an arena whose backend JavaScript drives.
+    frame: Option<Rc<Frame>>,
 }
 
 impl NativeArena {
-    fn new(arena: Arena) -> Self {
-        NativeArena { arena: Arc::new(arena), taken: Cell::default(), closing: Cell::default() }
+    fn native(arena: Arena) -> Self {
+        NativeArena { arena: Arc::new(arena), views: Rc::default(), frame: None }
+    }
+
+    fn driven(arena: Arena) -> Self {
+        let (arena, views) = (Arc::new(arena), Rc::default());
+        let frame = Frame::new(Arc::clone(&arena), Rc::clone(&views));
+        NativeArena { arena, views, frame: Some(frame) }
     }
 
     /// The arena itself, for work on other threads.
     pub fn arena(&self) -> Arc<Arena> {
         Arc::clone(&self.arena)
+    }
+
+    fn whole(&self) -> Range<usize> {
+        self.arena.base()..self.arena.base() + self.arena.total_bytes()
+    }
+
+    /// The first half of a free, on the thread of the views: what gives the memory back.
+    fn begin_free(&self, address: usize) -> CoreResult<Option<impl FnOnce() -> CoreResult<()> + use<>>> {
+        let Some(taken) = Arena::take(self.arena(), address)? else {
+            return Ok(None);
+        };
+        let Allocation { address, bytes, .. } = taken.allocation();
+        self.views.end_within(address..address + bytes);
+        let moved = self.views.within(address..address + bytes);
+        let arena = self.arena();
+        Ok(Some(move || {
+            // Before the last view can give the memory back.
+            keep_only(&arena, &moved);
+            taken.give_back()
+        }))
+    }
+
+    /// The first half of a close, likewise: what gives the memory back, and tells of failures.
+    fn begin_close(&self) -> CoreResult<Option<impl FnOnce() -> Vec<String> + use<>>> {
+        let Some(closing) = Arena::begin_close(self.arena())? else {
+            return Ok(None);
+        };
+        self.views.end_within(self.whole());
+        let mut moved = self.views.within(self.whole());
+        // What was freed before goes with its last view, at any time.
+        moved.retain(|(allocation, _)| self.arena.containing(allocation.address, 1).is_some());
+        let arena = self.arena();
+        Ok(Some(move || {
+            keep_only(&arena, &moved);
+            closing.finish().iter().map(failure_json).collect()
+        }))
+    }
+}
+
+/// Gives back what no moved view covers.
+fn keep_only(arena: &Arena, moved: &Moved) {
+    for (Allocation { address, bytes, .. }, views) in moved {
+        arena.drop_all_but(*address, *bytes, views);
     }
 }
 
@@ -72,7 +123,10 @@ impl NativeArena {
 
     #[napi]
     pub fn frame<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
-        frame::create(env, self.arena())
+        match &self.frame {
+            Some(frame) => frame::create(env, frame),
+            None => Err(thrown(Error::new("ERR_INTERNAL", "this arena calls its backend itself"))),
+        }
     }
 
     #[napi]
@@ -87,40 +141,48 @@ impl NativeArena {
     }
 
     #[napi]
-    pub fn take(&self, address: Address) -> Result<bool> {
-        let taken = self.arena.take(address.0 as usize).map_err(thrown)?;
-        let found = taken.is_some();
-        self.taken.set(taken);
-        Ok(found)
-    }
-
-    #[napi]
-    pub fn give_back(&self) -> Result<()> {
-        match self.taken.take() {
-            Some(taken) => self.arena.give_back(taken).map_err(thrown),
-            None => Ok(()),
+    pub fn free(&self, address: Address) -> Result<bool> {
+        match self.begin_free(address.0 as usize).map_err(thrown)? {
+            Some(finish) => finish().map(|()| true).map_err(thrown),
+            None => Ok(false),
         }
     }
 
     #[napi]
-    pub fn begin_close(&self) -> Result<Option<BigUint64Array>> {
-        let Some(live) = self.arena.begin_close().map_err(thrown)? else {
+    pub fn free_in_background<'env>(&self, env: &'env Env, address: Address) -> Result<Object<'env>> {
+        let finish = self.begin_free(address.0 as usize).map_err(thrown)?;
+        in_background(env, &MEMORY, move || finish.map_or(Ok(false), |finish| finish().map(|()| true)))
+    }
+
+    #[napi]
+    pub fn close(&self) -> Result<Option<Vec<String>>> {
+        Ok(self.begin_close().map_err(thrown)?.map(|finish| finish()))
+    }
+
+    #[napi]
+    pub fn close_in_background<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+        let finish = self.begin_close().map_err(thrown)?;
+        in_background(env, &MEMORY, move || Ok(finish.map(|finish| finish())))
+    }
+
+    #[napi]
+    pub fn close_records(&self) -> Result<Option<BigUint64Array>> {
+        if let Some(frame) = &self.frame {
+            frame.settle();
+        }
+        self.views.require_unmoved("close", self.whole())?;
+        let Some(closing) = Arena::begin_close(&*self.arena).map_err(thrown)? else {
             return Ok(None);
         };
-        let columns = live.iter().flat_map(|a| [a.address as u64, a.bytes as u64, a.handle]).collect();
-        self.closing.set(live);
-        Ok(Some(BigUint64Array::new(columns)))
+        self.views.end_within(self.whole());
+        let live = closing.into_allocations();
+        Ok(Some(BigUint64Array::new(live.iter().flat_map(|a| [a.address as u64, a.bytes as u64, a.handle]).collect())))
     }
 
     #[napi]
-    pub fn finish_close(&self) -> Vec<String> {
-        self.arena.finish_close(self.closing.take()).iter().map(failure_json).collect()
-    }
-
-    #[napi]
-    pub fn allocation_of(&self, address: Address, length: f64) -> Option<Address> {
-        let allocation = self.arena.containing(address.0 as usize, length as usize)?;
-        Some(Address(allocation.address as u64))
+    pub fn end_views(&self, address: Address, length: f64) {
+        let address = address.0 as usize;
+        self.views.end_within(address..address.saturating_add(length as usize));
     }
 
     #[napi]
@@ -131,23 +193,14 @@ impl NativeArena {
             return Err(thrown(Error::new("ERR_ARENA_NOT_LOADABLE", message)));
         }
         let view = self.arena.view(address, length).map_err(thrown)?;
-        external_buffer(env, address as *mut c_void, length, view)
+        let buffer = self.views.create(env.raw(), address, length, view)?;
+        // SAFETY: a value of this call.
+        Ok(unsafe { Unknown::from_raw_unchecked(env.raw(), buffer) })
     }
 
     #[napi]
     pub fn pin(&self, address: Address, length: f64) -> Result<NativePin> {
         self.arena.pin(address.0 as usize, size(length)?).map(NativePin::new).map_err(thrown)
-    }
-
-    #[napi]
-    pub fn drop_pages<'env>(&self, env: &'env Env, address: Address, length: f64) -> Result<Object<'env>> {
-        let (address, length) = (address.0 as usize, size(length)?);
-        let pin = self.arena.pin_alone(address, length).map_err(thrown)?;
-        in_background(env, &MEMORY, move || {
-            drop_pages(address, length);
-            drop(pin);
-            Ok(())
-        })
     }
 
     #[napi]
@@ -166,7 +219,7 @@ impl NativeArena {
     #[napi]
     pub fn copy_to_host<'env>(&self, env: &'env Env, address: Address, length: f64) -> Result<Object<'env>> {
         let (arena, address, length) = (self.arena(), address.0 as usize, size(length)?);
-        in_background(env, &MEMORY, move || arena.copy_to_host(address, length).map(Uint8Array::from))
+        in_background(env, &MEMORY, move || arena.copy_to_host(address, length).map(OwnedBytes))
     }
 
     #[napi]
@@ -181,74 +234,13 @@ impl NativeArena {
     }
 }
 
-/// What the finalizer of an external ArrayBuffer gets.
-struct Kept {
-    _view: View,
-    bytes: i64,
-}
-
-/// Newest Node whose engine lets its count of external memory be corrected; later ones end the process when it falls below what they know of.
-const LAST_NODE_WITH_FREE_COUNT: u32 = 22;
-
-/// Tells the engine that its heap grew by so many bytes, or shrank; does nothing where that is not safe.
-fn adjust_external_memory(env: sys::napi_env, bytes: i64) {
-    static ALLOWED: OnceLock<bool> = OnceLock::new();
-    let allowed = *ALLOWED.get_or_init(|| {
-        let mut version = ptr::null();
-        // SAFETY: on success the pointer leads to a static struct of the engine's.
-        unsafe {
-            let status = sys::napi_get_node_version(env, &mut version);
-            status == sys::Status::napi_ok && version.as_ref().is_some_and(|version| version.major <= LAST_NODE_WITH_FREE_COUNT)
-        }
-    });
-    if !allowed {
-        return;
-    }
-    let mut total = 0;
-    // SAFETY: `total` is writable. A refusal leaves a count that only steers garbage collection.
-    unsafe { sys::napi_adjust_external_memory(env, bytes, &mut total) };
-}
-
-/// An ArrayBuffer over `length` bytes at `data`, which `view` keeps until the engine is done with them.
-///
-/// The engine counts the bytes of every buffer as if collecting it would free them, and collects garbage in a hurry when there are many. These
-/// bytes stay where they are, so they are taken out of the count as long as the buffer lives.
-fn external_buffer<'env>(env: &'env Env, data: *mut c_void, length: usize, view: View) -> Result<Unknown<'env>> {
-    unsafe extern "C" fn finalize(env: sys::napi_env, _data: *mut c_void, hint: *mut c_void) {
-        // SAFETY: the hint is the box given away below, and a finalizer runs once.
-        let kept = unsafe { Box::from_raw(hint.cast::<Kept>()) };
-        adjust_external_memory(env, kept.bytes);
-    }
-    let bytes = length as i64;
-    let hint = Box::into_raw(Box::new(Kept { _view: view, bytes }));
-    adjust_external_memory(env.raw(), -bytes);
-    let mut buffer = ptr::null_mut();
-    // SAFETY: the memory outlives the buffer: it is detached before the bytes go, and the view keeps the addresses for one that was missed.
-    unsafe {
-        let status = sys::napi_create_external_arraybuffer(env.raw(), data, length, Some(finalize), hint.cast(), &mut buffer);
-        if status != sys::Status::napi_ok {
-            adjust_external_memory(env.raw(), bytes);
-            drop(Box::from_raw(hint));
-        }
-        check_status!(status, "an ArrayBuffer of {} bytes cannot be made", length)?;
-        Ok(Unknown::from_raw_unchecked(env.raw(), buffer))
-    }
-}
-
 #[napi]
 pub fn create_arena(backend: &NativeBackend, total_bytes: f64) -> Result<NativeArena> {
-    Arena::with_backend(Box::new(backend.backend()), size(total_bytes)?).map(NativeArena::new).map_err(thrown)
+    Arena::with_backend(Box::new(backend.backend()), size(total_bytes)?).map(NativeArena::native).map_err(thrown)
 }
 
 #[napi]
 pub fn create_external_arena(base: Address, total_bytes: f64, granularity: f64, host_memory: bool) -> Result<NativeArena> {
     let memory = if host_memory { MemoryKind::Host } else { MemoryKind::None };
-    Arena::external(base.0 as usize, size(total_bytes)?, size(granularity)?, memory).map(NativeArena::new).map_err(thrown)
-}
-
-#[napi]
-pub fn detach(env: &Env, buffer: Unknown) -> Result<()> {
-    // SAFETY: `buffer` is a value of this call.
-    let status = unsafe { sys::napi_detach_arraybuffer(env.raw(), buffer.raw()) };
-    check_status!(status, "the buffer cannot be detached")
+    Arena::external(base.0 as usize, size(total_bytes)?, size(granularity)?, memory).map(NativeArena::driven).map_err(thrown)
 }

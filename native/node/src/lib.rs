@@ -7,6 +7,7 @@ mod checkpoint;
 mod claims;
 mod cuda;
 mod digest;
+mod external;
 mod failure;
 mod nixl;
 mod support;

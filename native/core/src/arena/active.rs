@@ -94,13 +94,14 @@ impl ActiveArena {
         })
     }
 
-    /// Gives back what `malloc` gave. Any other address, and any of an arena that is no longer active, does nothing.
+    /// Gives back what `malloc` gave, at once or with the last that holds it. Any other address, and any of an arena that is no longer active, does
+    /// nothing.
     #[inline]
     pub fn free(&self, address: usize) {
         contained(|| {
             let share = self.share()?;
             let active = &share.0;
-            active.arena.free_as_stranger(address).map_err(|error| (active.report)("mx_free", &error)).ok()
+            active.arena.free_when_unheld(address).map_err(|error| (active.report)("mx_free", &error)).ok()
         });
     }
 

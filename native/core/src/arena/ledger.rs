@@ -1,4 +1,4 @@
-//! Records of live allocations, in the order of their addresses.
+//! Records of allocations, in the order of their addresses.
 
 /// One live allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,30 +9,41 @@ pub struct Allocation {
     pub handle: u64,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Live,
+    /// Its owner is about to give it back.
+    Taken,
+    /// Freed; its memory goes with the last pin or view.
+    Freed,
+    /// Without memory, until it is swept.
+    Gone,
+}
+
 #[derive(Clone, Copy)]
 struct Record {
     allocation: Allocation,
     pins: u32,
-    live: bool,
-    /// JavaScript looks at it, and only JavaScript can end its views.
-    viewed: bool,
+    views: u32,
+    state: State,
 }
 
-/// Who asks for a removal.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Remover {
-    /// The arena's owner, who ends the views first.
-    Owner,
-    /// A caller from C, who knows nothing of views.
-    Stranger,
+impl Record {
+    fn held(&self) -> bool {
+        self.pins > 0 || self.views > 0
+    }
 }
 
-/// Why nothing was removed.
+/// What becomes of an allocation that somebody frees.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum Removal {
+    /// There is none at this address.
     Unknown,
     Pinned(Allocation),
-    Viewed(Allocation),
+    /// Out of the records: the caller gives its memory back.
+    Removed(Allocation),
+    /// Alive to nobody any more, but views or pins are left.
+    Held(Allocation),
 }
 
 /// Bump allocation hands out ascending addresses, so records are appended nearly always; removed ones are only marked, and swept when they
@@ -41,31 +52,33 @@ pub(super) enum Kept {
 #[derive(Default)]
 pub(super) struct Ledger {
     records: Vec<Record>,
-    live: usize,
+    /// Records with memory, and their bytes.
+    count: usize,
     bytes: usize,
     pins: usize,
 }
 
-/// Fewer dead records than this are not worth a sweep.
+/// Fewer records than this without memory are not worth a sweep.
 const SWEEP_MINIMUM: usize = 64;
 
 impl Ledger {
-    pub fn live_count(&self) -> usize {
-        self.live
+    /// Allocations that have memory: those that are alive, and those that were freed and are still held.
+    pub fn count(&self) -> usize {
+        self.count
     }
 
-    pub fn live_bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// In the order of addresses.
     pub fn live(&self) -> impl Iterator<Item = Allocation> + '_ {
-        self.records.iter().filter(|record| record.live).map(|record| record.allocation)
+        self.records.iter().filter(|record| record.state == State::Live).map(|record| record.allocation)
     }
 
     pub fn insert(&mut self, allocation: Allocation) {
-        let record = Record { allocation, pins: 0, live: true, viewed: false };
-        self.live += 1;
+        let record = Record { allocation, pins: 0, views: 0, state: State::Live };
+        self.count += 1;
         self.bytes += allocation.bytes;
         match self.records.last() {
             // A thread that shares this ledger overtook us between claim and commit.
@@ -77,7 +90,7 @@ impl Ledger {
         }
     }
 
-    /// The allocation that holds the whole of `[address, address + length)`.
+    /// The live allocation that holds the whole of `[address, address + length)`.
     pub fn containing(&self, address: usize, length: usize) -> Option<Allocation> {
         self.position_containing(address, length).map(|at| self.records[at].allocation)
     }
@@ -90,46 +103,66 @@ impl Ledger {
         Some(self.records[at].allocation)
     }
 
-    pub fn unpin(&mut self, address: usize) {
+    /// The allocation, removed, where it was freed before and this was the last that held it.
+    pub fn unpin(&mut self, address: usize) -> Option<Allocation> {
         let at = self.position(address).expect("a pinned allocation stays");
         self.records[at].pins -= 1;
         self.pins -= 1;
+        self.remove_unheld(at)
     }
 
-    /// The allocation that starts at `address`, where it has more than one pin.
-    pub fn pinned_often(&self, address: usize) -> Option<Allocation> {
-        let record = &self.records[self.position(address)?];
-        (record.pins > 1).then_some(record.allocation)
-    }
-
-    /// Forbids strangers the removal of the allocation around `[address, address + length)` from now on.
-    pub fn mark_viewed(&mut self, address: usize, length: usize) -> Option<Allocation> {
+    /// As `pin`, for memory that JavaScript sees.
+    pub fn view(&mut self, address: usize, length: usize) -> Option<Allocation> {
         let at = self.position_containing(address, length)?;
-        self.records[at].viewed = true;
+        self.records[at].views += 1;
         Some(self.records[at].allocation)
     }
 
-    pub fn remove(&mut self, address: usize, remover: Remover) -> Result<Allocation, Kept> {
-        let at = self.position(address).ok_or(Kept::Unknown)?;
+    /// As `unpin`.
+    pub fn unview(&mut self, address: usize) -> Option<Allocation> {
+        let at = self.position(address).expect("memory that is seen stays");
+        self.records[at].views -= 1;
+        self.remove_unheld(at)
+    }
+
+    /// Takes an allocation out for its owner; where views are left, `settle` must follow.
+    pub fn take(&mut self, address: usize) -> Removal {
+        let Some(at) = self.live_position(address) else { return Removal::Unknown };
         let record = &mut self.records[at];
         let allocation = record.allocation;
         if record.pins > 0 {
-            return Err(Kept::Pinned(allocation));
+            return Removal::Pinned(allocation);
         }
-        if record.viewed && remover == Remover::Stranger {
-            return Err(Kept::Viewed(allocation));
+        if record.views > 0 {
+            record.state = State::Taken;
+            return Removal::Held(allocation);
         }
-        record.live = false;
-        self.live -= 1;
-        self.bytes -= allocation.bytes;
-        while self.records.last().is_some_and(|r| !r.live) {
-            self.records.pop();
+        self.remove(at);
+        Removal::Removed(allocation)
+    }
+
+    /// Ends a `take` that left views: false where some are still left. The last of them then removes the allocation.
+    pub fn settle(&mut self, address: usize) -> bool {
+        let at = self.position(address).expect("what was taken stays until it is settled");
+        let held = self.records[at].held();
+        if held {
+            self.records[at].state = State::Freed;
+        } else {
+            self.remove(at);
         }
-        let dead = self.records.len() - self.live;
-        if dead > SWEEP_MINIMUM && dead > self.live {
-            self.records.retain(|r| r.live);
+        !held
+    }
+
+    /// Frees an allocation at once, or with the last that holds it.
+    pub fn free(&mut self, address: usize) -> Removal {
+        let Some(at) = self.live_position(address) else { return Removal::Unknown };
+        let allocation = self.records[at].allocation;
+        if self.records[at].held() {
+            self.records[at].state = State::Freed;
+            return Removal::Held(allocation);
         }
-        Ok(allocation)
+        self.remove(at);
+        Removal::Removed(allocation)
     }
 
     pub fn pins(&self) -> usize {
@@ -143,26 +176,64 @@ impl Ledger {
         self.records.iter().find(|r| r.pins > 0).map(|r| r.allocation)
     }
 
-    /// Takes out everything.
-    pub fn drain(&mut self) -> impl Iterator<Item = Allocation> {
-        self.live = 0;
-        self.bytes = 0;
-        std::mem::take(&mut self.records).into_iter().filter(|r| r.live).map(|r| r.allocation)
+    /// Takes everything out that is not held; what is held counts as freed. Also how many are held.
+    pub fn drain(&mut self) -> (Vec<Allocation>, usize) {
+        let records = std::mem::take(&mut self.records);
+        let mut out = Vec::with_capacity(self.count);
+        for mut record in records.into_iter().filter(|record| record.state != State::Gone) {
+            if record.held() {
+                record.state = State::Freed;
+                self.records.push(record);
+            } else {
+                self.count -= 1;
+                self.bytes -= record.allocation.bytes;
+                out.push(record.allocation);
+            }
+        }
+        (out, self.records.len())
     }
 
+    fn remove_unheld(&mut self, at: usize) -> Option<Allocation> {
+        let record = self.records[at];
+        if record.state != State::Freed || record.held() {
+            return None;
+        }
+        self.remove(at);
+        Some(record.allocation)
+    }
+
+    fn remove(&mut self, at: usize) {
+        let record = &mut self.records[at];
+        record.state = State::Gone;
+        self.count -= 1;
+        self.bytes -= record.allocation.bytes;
+        while self.records.last().is_some_and(|r| r.state == State::Gone) {
+            self.records.pop();
+        }
+        let gone = self.records.len() - self.count;
+        if gone > SWEEP_MINIMUM && gone > self.count {
+            self.records.retain(|r| r.state != State::Gone);
+        }
+    }
+
+    fn live_position(&self, address: usize) -> Option<usize> {
+        self.position(address).filter(|at| self.records[*at].state == State::Live)
+    }
+
+    /// Of the record that starts at `address` and has memory.
     fn position(&self, address: usize) -> Option<usize> {
         let last = self.records.last()?;
         if last.allocation.address == address {
             return Some(self.records.len() - 1);
         }
         let at = self.records.binary_search_by_key(&address, |r| r.allocation.address).ok()?;
-        self.records[at].live.then_some(at)
+        (self.records[at].state != State::Gone).then_some(at)
     }
 
     fn position_containing(&self, address: usize, length: usize) -> Option<usize> {
         let end = address.checked_add(length)?;
         let at = self.records.partition_point(|r| r.allocation.address <= address).checked_sub(1)?;
-        let Record { allocation, live, .. } = self.records[at];
-        (live && end - allocation.address <= allocation.bytes).then_some(at)
+        let Record { allocation, state, .. } = self.records[at];
+        (state == State::Live && end - allocation.address <= allocation.bytes).then_some(at)
     }
 }

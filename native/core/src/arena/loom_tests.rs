@@ -99,14 +99,27 @@ fn the_last_fit_goes_to_one_of_two() {
     });
 }
 
+/// Closes beside work of another thread, once more at its end where that stood in the way.
+fn closed_beside<T>(arena: &Arena, other: thread::JoinHandle<T>) -> T {
+    let first = arena.close().map_err(|error| error.code);
+    let outcome = other.join().unwrap();
+    match first {
+        Ok(closed) => assert!(closed),
+        Err(code) => {
+            assert_eq!(code, "ERR_ARENA_BUSY");
+            assert!(arena.close().unwrap());
+        }
+    }
+    outcome
+}
+
 #[test]
-fn a_malloc_beside_a_close_is_refused_or_undone() {
+fn a_malloc_beside_a_close_is_refused_or_given_back() {
     for stripe in [0, 1] {
         loom::model(move || {
             let (arena, counts) = new_arena();
             let other = spawn(stripe, &arena, |arena| arena.malloc(1).map_err(|error| error.code));
-            assert!(arena.close().unwrap());
-            let outcome = other.join().unwrap();
+            let outcome = closed_beside(&arena, other);
             assert!(matches!(outcome, Ok(BASE) | Err("ERR_ARENA_CLOSED")));
             let mapped = usize::from(outcome.is_ok());
             assert_eq!(finished(&counts), [mapped, mapped, 1]);
@@ -138,8 +151,7 @@ fn a_free_beside_a_close_gives_back_once() {
             let (arena, counts) = new_arena();
             let address = arena.malloc(1).unwrap();
             let other = spawn(stripe, &arena, move |arena| arena.free(address).unwrap());
-            assert!(arena.close().unwrap());
-            other.join().unwrap();
+            closed_beside(&arena, other);
             assert_eq!(finished(&counts), [1, 1, 1]);
         });
     }
@@ -222,4 +234,38 @@ fn the_last_pin_keeps_the_memory_of_a_dropped_arena() {
         other.join().unwrap();
         assert_eq!(finished(&counts), [1, 1, 1]);
     });
+}
+
+#[test]
+fn a_free_beside_the_last_pin_gives_back_once() {
+    for stripe in [0, 1] {
+        loom::model(move || {
+            let (arena, counts) = new_arena();
+            let address = arena.malloc(1).unwrap();
+            let pin = arena.pin(address, 1).unwrap();
+            let other = spawn(stripe, &arena, move |_arena| drop(pin));
+            assert!(arena.free_when_unheld(address).unwrap());
+            other.join().unwrap();
+            assert_eq!(finished(&counts), [1, 1, 0]);
+            assert!(arena.close().unwrap());
+            assert_eq!(finished(&counts), [1, 1, 1]);
+        });
+    }
+}
+
+#[test]
+fn a_last_view_beside_a_close_gives_back_once() {
+    for freed in [false, true] {
+        loom::model(move || {
+            let (arena, counts) = new_arena();
+            let address = arena.malloc(1).unwrap();
+            let view = arena.view(address, 1).unwrap();
+            if freed {
+                assert!(arena.free(address).unwrap());
+            }
+            let other = spawn(1, &arena, move |_arena| drop(view));
+            closed_beside(&arena, other);
+            assert_eq!(finished(&counts), [1, 1, 1]);
+        });
+    }
 }

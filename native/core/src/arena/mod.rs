@@ -6,6 +6,7 @@
 
 #[cfg(not(loom))]
 mod active;
+mod giving_back;
 mod ledger;
 mod pin;
 mod sync;
@@ -20,10 +21,12 @@ mod model_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 #[cfg(not(loom))]
 pub use active::{Activation, ActiveArena};
+pub use giving_back::{Closing, Taken};
 pub use ledger::Allocation;
 pub use pin::Pin;
 pub use view::View;
@@ -31,8 +34,8 @@ pub use view::View;
 use crate::cuda::CudaDevice;
 use crate::error::{Error, Result};
 use crate::vmm::{MemoryKind, VmmBackend};
-use ledger::{Kept, Ledger, Remover};
-use sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, Padded};
+use ledger::{Ledger, Removal};
+use sync::{AtomicUsize, Mutex, MutexGuard, Ordering, Padded};
 
 /// Safe from any thread. Dropped unclosed, an arena over a native backend gives everything back, without a word about failures; one over a
 /// backend that JavaScript drives only forgets its records.
@@ -40,10 +43,8 @@ pub struct Arena {
     /// Bytes handed out since the beginning, alone in its cache lines: the one place where threads contend.
     used: Padded<AtomicUsize>,
     stripes: Box<[Padded<Stripe>]>,
-    /// Views alive; see [`View`].
-    views: AtomicUsize,
-    /// Closed while there were views: the last of them gives the address space back.
-    reserve_kept: AtomicBool,
+    /// From the beginning of a close on: what stands before the end of the address space. The close itself, and allocations that views are left of.
+    before_release: AtomicUsize,
     backend: Option<Box<dyn VmmBackend>>,
     base: usize,
     total_bytes: usize,
@@ -54,8 +55,6 @@ pub struct Arena {
 #[derive(Default)]
 struct Stripe {
     state: Mutex<StripeState>,
-    /// Told when the last work in flight of a closed stripe has ended.
-    idle: Condvar,
 }
 
 #[derive(Default)]
@@ -64,6 +63,8 @@ struct StripeState {
     in_flight: usize,
     /// Equal in all stripes: changed under all locks at once.
     closed: bool,
+    /// A close was here, and counted in `before_release` what is left.
+    drained: bool,
     /// Where the bump pointer stood when this stripe saw it last. It only grows, so a guess that lags costs one more attempt.
     seen_used: usize,
 }
@@ -78,12 +79,18 @@ pub struct Claim {
     stripe: usize,
 }
 
-/// An allocation that was taken out and whose memory is to be given back: end it with `finish_take`.
-#[must_use]
-#[derive(Debug)]
-pub struct Taken {
-    pub allocation: Allocation,
-    stripe: usize,
+/// Gives a claim up unless it was committed, also when the backend panics.
+struct Pending<'arena> {
+    arena: &'arena Arena,
+    claim: Option<Claim>,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.arena.abandon(claim);
+        }
+    }
 }
 
 /// Counters at one moment; while other threads work, each is exact for itself only.
@@ -91,7 +98,7 @@ pub struct Taken {
 pub struct Stats {
     /// The bump pointer: everything ever handed out, holes included.
     pub used_bytes: usize,
-    /// Bytes alive.
+    /// Bytes of the allocations that have memory: those alive, and those freed that pins or views still hold.
     pub mapped_bytes: usize,
     pub live_allocation_count: usize,
     pub pins: usize,
@@ -124,8 +131,7 @@ impl Arena {
         Arena {
             used: Padded(AtomicUsize::new(0)),
             stripes,
-            views: AtomicUsize::new(0),
-            reserve_kept: AtomicBool::new(false),
+            before_release: AtomicUsize::new(0),
             backend,
             base,
             total_bytes,
@@ -157,8 +163,8 @@ impl Arena {
             Stats { used_bytes: self.used.0.load(Ordering::Relaxed), mapped_bytes: 0, live_allocation_count: 0, pins: 0, closed: false };
         for stripe in 0..self.stripes.len() {
             let state = self.lock(stripe);
-            stats.mapped_bytes += state.ledger.live_bytes();
-            stats.live_allocation_count += state.ledger.live_count();
+            stats.mapped_bytes += state.ledger.bytes();
+            stats.live_allocation_count += state.ledger.count();
             stats.pins += state.ledger.pins();
             stats.closed = state.closed;
         }
@@ -170,45 +176,46 @@ impl Arena {
     pub fn malloc(&self, bytes: usize) -> Result<usize> {
         let backend = self.native_backend()?;
         let claim = self.claim(bytes)?;
-        match backend.allocate_for(claim.address, claim.bytes, bytes) {
-            Ok(handle) => {
-                let address = claim.address;
-                self.commit(claim, handle);
-                Ok(address)
-            }
-            Err(error) => {
-                self.abandon(claim);
-                Err(error)
-            }
+        let (address, claimed_bytes) = (claim.address, claim.bytes);
+        let mut pending = Pending { arena: self, claim: Some(claim) };
+        let handle = backend.allocate_for(address, claimed_bytes, bytes)?;
+        if let Some(claim) = pending.claim.take() {
+            self.commit(claim, handle);
         }
+        Ok(address)
     }
 
     /// Gives the allocation that starts at `address` back. False, and nothing done, where none does or the arena is closed. The record is
     /// gone also when the backend fails; ERR_ARENA_BUSY while the allocation is pinned changes nothing.
     pub fn free(&self, address: usize) -> Result<bool> {
-        match self.take(address)? {
-            Some(taken) => self.give_back(taken).map(|()| true),
+        match Self::take(self, address)? {
+            Some(taken) => taken.give_back().map(|()| true),
             None => Ok(false),
         }
     }
 
-    /// `free` for a caller that does not know what JavaScript does with the memory: ERR_ARENA_BUSY also where JavaScript ever had a view.
-    pub fn free_as_stranger(&self, address: usize) -> Result<bool> {
-        match self.take_for(address, Remover::Stranger)? {
-            Some(taken) => self.give_back(taken).map(|()| true),
-            None => Ok(false),
+    /// `free` for a caller that knows nothing of pins and views: where there are any, the memory goes with the last of them, and is alive to nobody
+    /// else from now on.
+    pub fn free_when_unheld(&self, address: usize) -> Result<bool> {
+        for stripe in self.stripes_from_own() {
+            let mut state = self.lock(stripe);
+            if state.closed {
+                return Ok(false);
+            }
+            match state.ledger.free(address) {
+                Removal::Removed(allocation) => {
+                    state.in_flight += 1;
+                    drop(state);
+                    return Taken::new(self, allocation, stripe, false).give_back().map(|()| true);
+                }
+                Removal::Held(_) | Removal::Pinned(_) => return Ok(true),
+                Removal::Unknown => {}
+            }
         }
+        Ok(false)
     }
 
-    /// Gives the memory of `taken` back to the native backend, and ends what `take` began.
-    pub fn give_back(&self, taken: Taken) -> Result<()> {
-        let Allocation { address, bytes, handle } = taken.allocation;
-        let outcome = self.native_backend().and_then(|backend| self.give_back_to(backend, Allocation { address, bytes, handle }));
-        self.finish_take(taken);
-        outcome
-    }
-
-    /// Address space for `bytes`. `close` waits until the claim has ended.
+    /// Address space for `bytes`. Until the claim has ended `close` is ERR_ARENA_BUSY.
     #[inline]
     pub fn claim(&self, bytes: usize) -> Result<Claim> {
         let rounded = match bytes.checked_add(self.granularity - 1) {
@@ -244,91 +251,78 @@ impl Arena {
     pub fn commit(&self, claim: Claim, handle: u64) {
         let mut state = self.lock(claim.stripe);
         state.ledger.insert(Allocation { address: claim.address, bytes: claim.bytes, handle });
-        self.leave(state, claim.stripe);
+        state.in_flight -= 1;
     }
 
     /// The memory of `claim` could not be had; its address space is lost.
     pub fn abandon(&self, claim: Claim) {
-        self.leave(self.lock(claim.stripe), claim.stripe);
+        self.leave(claim.stripe);
     }
 
     /// Takes the allocation that starts at `address` out of the records: it is no longer alive, and this caller alone gives its memory back.
     /// None where there is none, or the arena is closed. ERR_ARENA_BUSY while it is pinned.
     #[inline]
-    pub fn take(&self, address: usize) -> Result<Option<Taken>> {
-        self.take_for(address, Remover::Owner)
-    }
-
-    #[inline]
-    fn take_for(&self, address: usize, remover: Remover) -> Result<Option<Taken>> {
-        for stripe in self.stripes_from_own() {
-            let mut state = self.lock(stripe);
+    pub fn take<A: Deref<Target = Arena>>(arena: A, address: usize) -> Result<Option<Taken<A>>> {
+        for stripe in arena.stripes_from_own() {
+            let mut state = arena.lock(stripe);
             if state.closed {
                 return Ok(None);
             }
-            match state.ledger.remove(address, remover) {
-                Ok(allocation) => {
-                    state.in_flight += 1;
-                    return Ok(Some(Taken { allocation, stripe }));
-                }
-                Err(Kept::Pinned(allocation)) => {
+            let (allocation, recorded) = match state.ledger.take(address) {
+                Removal::Removed(allocation) => (allocation, false),
+                Removal::Held(allocation) => (allocation, true),
+                Removal::Pinned(allocation) => {
                     drop(state);
                     return Err(busy("free", allocation));
                 }
-                Err(Kept::Viewed(allocation)) => {
-                    drop(state);
-                    return Err(viewed(allocation));
-                }
-                Err(Kept::Unknown) => {}
-            }
+                Removal::Unknown => continue,
+            };
+            state.in_flight += 1;
+            drop(state);
+            return Ok(Some(Taken::new(arena, allocation, stripe, recorded)));
         }
         Ok(None)
     }
 
-    /// The memory of `taken` was given back, or could not be.
-    #[inline]
-    pub fn finish_take(&self, taken: Taken) {
-        self.leave(self.lock(taken.stripe), taken.stripe);
-    }
-
     /// Holds the allocation around `[address, address + length)`. ERR_ARENA_ADDRESS where that is not inside one live allocation.
     pub fn pin(self: &Arc<Self>, address: usize, length: usize) -> Result<Pin> {
+        let (stripe, allocation) = self.hold(address, length, |ledger| ledger.pin(address, length))?;
+        Ok(Pin::new(Arc::clone(self), stripe, allocation.address))
+    }
+
+    /// `hold` in the stripe that knows the live allocation around `[address, address + length)`. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED.
+    fn hold(&self, address: usize, length: usize, hold: impl Fn(&mut Ledger) -> Option<Allocation>) -> Result<(usize, Allocation)> {
         for stripe in self.stripes_from_own() {
             let mut state = self.lock(stripe);
             if state.closed {
                 drop(state);
                 return Err(self.closed());
             }
-            if let Some(allocation) = state.ledger.pin(address, length) {
-                return Ok(Pin::new(Arc::clone(self), stripe, allocation.address));
+            if let Some(allocation) = hold(&mut state.ledger) {
+                return Ok((stripe, allocation));
             }
         }
         Err(no_allocation(address, length))
     }
 
-    /// As `pin`, for whoever takes the bytes away: ERR_ARENA_BUSY while anybody else holds the allocation.
-    pub fn pin_alone(self: &Arc<Self>, address: usize, length: usize) -> Result<Pin> {
-        let pin = self.pin(address, length)?;
-        match pin.shared() {
-            Some(allocation) => Err(busy("free", allocation)),
-            None => Ok(pin),
+    /// Ends a hold. `let_go` gives the allocation that was freed before and that nobody holds any more: its memory goes now, and there is nobody to tell
+    /// of a failure.
+    fn let_go(&self, stripe: usize, let_go: impl FnOnce(&mut Ledger) -> Option<Allocation>) {
+        let mut state = self.lock(stripe);
+        let Some(allocation) = let_go(&mut state.ledger) else { return };
+        let closed = state.closed;
+        if !closed {
+            state.in_flight += 1;
+        } else if !state.drained {
+            self.before_release.fetch_add(1, Ordering::SeqCst);
         }
-    }
-
-    /// The live allocation around `[address, address + length)`, which only its owner frees from now on: see `free_as_stranger`.
-    /// ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED.
-    fn mark_viewed(&self, address: usize, length: usize) -> Result<Allocation> {
-        for stripe in self.stripes_from_own() {
-            let mut state = self.lock(stripe);
-            if state.closed {
-                drop(state);
-                return Err(self.closed());
-            }
-            if let Some(allocation) = state.ledger.mark_viewed(address, length) {
-                return Ok(allocation);
-            }
+        drop(state);
+        let _ = self.deallocate(allocation);
+        if closed {
+            let _ = self.release_after_last();
+        } else {
+            self.leave(stripe);
         }
-        Err(no_allocation(address, length))
     }
 
     /// Fails where the mapped range `[address, address + bytes)`, which may span allocations, cannot be given to a network card as one region.
@@ -350,10 +344,6 @@ impl Arena {
         self.backend.as_ref().and_then(|backend| backend.cuda_device())
     }
 
-    fn unpin(&self, stripe: usize, start: usize) {
-        self.lock(stripe).ledger.unpin(start);
-    }
-
     /// What is alive, in the order of addresses.
     pub fn live(&self) -> Vec<Allocation> {
         let mut live: Vec<_> = (0..self.stripes.len()).flat_map(|stripe| self.lock(stripe).ledger.live().collect::<Vec<_>>()).collect();
@@ -366,84 +356,78 @@ impl Arena {
         self.stripes_from_own().find_map(|stripe| self.lock(stripe).ledger.containing(address, length))
     }
 
-    /// Closes an arena over a native backend: `begin_close` and `finish_close`. False when it was closed before. Raises the first error; the
-    /// arena is closed all the same. ERR_ARENA_BUSY while anything is pinned: the arena stays open.
+    /// Closes an arena over a native backend. False when it was closed before. Raises the first error; the arena is closed all the same.
+    /// ERR_ARENA_BUSY while anything is pinned, allocated or freed: the arena stays open.
     pub fn close(&self) -> Result<bool> {
         self.native_backend()?;
-        let Some(live) = self.begin_close()? else {
+        let Some(closing) = Self::begin_close(self)? else {
             return Ok(false);
         };
-        match self.finish_close(live).into_iter().next() {
+        match closing.finish().into_iter().next() {
             Some(first) => Err(first),
             None => Ok(true),
         }
     }
 
-    /// The first half of a close: afterwards no work is in flight and none begins. Hands over what is live, in the order of addresses, for
-    /// the caller to give back; None when it was closed before.
-    pub fn begin_close(&self) -> Result<Option<Vec<Allocation>>> {
-        {
-            // All locks at once, in the one order there is: pins are looked at and the state is changed as one step.
-            let mut states: Vec<_> = (0..self.stripes.len()).map(|stripe| self.lock(stripe)).collect();
-            if states[0].closed {
-                return Ok(None);
-            }
-            if let Some(allocation) = states.iter().find_map(|state| state.ledger.any_pinned()) {
-                drop(states);
-                return Err(busy("close", allocation));
-            }
-            for state in &mut states {
-                state.closed = true;
-            }
+    /// The first half of a close: no work is in flight, and none begins. None when it was closed before; ERR_ARENA_BUSY as `close`.
+    pub fn begin_close<A: Deref<Target = Arena>>(arena: A) -> Result<Option<Closing<A>>> {
+        // All locks at once, in the one order there is: pins and work in flight are looked at and the state is changed as one step.
+        let mut states: Vec<_> = (0..arena.stripes.len()).map(|stripe| arena.lock(stripe)).collect();
+        if states[0].closed {
+            return Ok(None);
         }
-        let mut live = Vec::new();
-        for stripe in 0..self.stripes.len() {
-            let mut state = self.lock(stripe);
-            while state.in_flight > 0 {
-                state = self.stripes[stripe].0.idle.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
-            }
-            live.extend(state.ledger.drain());
+        if let Some(allocation) = states.iter().find_map(|state| state.ledger.any_pinned()) {
+            drop(states);
+            return Err(busy("close", allocation));
         }
-        live.sort_unstable_by_key(|allocation| allocation.address);
-        Ok(Some(live))
+        if states.iter().any(|state| state.in_flight > 0) {
+            drop(states);
+            return Err(arena.in_flight());
+        }
+        arena.before_release.store(1, Ordering::SeqCst);
+        for state in &mut states {
+            state.closed = true;
+        }
+        drop(states);
+        Ok(Some(Closing::new(arena)))
     }
 
-    /// The second half over a native backend: gives every allocation back once, going on after errors, then the reserve. All errors, in order.
-    pub fn finish_close(&self, live: Vec<Allocation>) -> Vec<Error> {
-        let backend = match self.native_backend() {
-            Ok(backend) => backend,
-            Err(error) => return vec![error],
-        };
-        let given_back = live.into_iter().map(|allocation| self.give_back_to(backend, allocation));
-        let mut errors: Vec<Error> = given_back.filter_map(Result::err).collect();
-        self.reserve_kept.store(true, Ordering::SeqCst);
-        if self.views.load(Ordering::SeqCst) == 0 {
-            errors.extend(self.release_kept_reserve().err());
-        }
+    /// Gives every allocation back once that nobody sees, going on after errors, and the address space unless some are left. All errors, in order.
+    fn finish_close(&self) -> Vec<Error> {
+        let mut errors: Vec<Error> = self.drain().into_iter().filter_map(|allocation| self.deallocate(allocation).err()).collect();
+        errors.extend(self.release_after_last().err());
         errors
     }
 
-    fn give_back_to(&self, backend: &dyn VmmBackend, Allocation { address, bytes, handle }: Allocation) -> Result<()> {
-        if self.views.load(Ordering::SeqCst) == 0 {
-            backend.deallocate(address, bytes, handle)
-        } else {
-            backend.retire(address, bytes, handle)
+    /// Takes out what nobody sees, in the order of addresses.
+    fn drain(&self) -> Vec<Allocation> {
+        let mut out = Vec::new();
+        for stripe in 0..self.stripes.len() {
+            let mut state = self.lock(stripe);
+            let (allocations, held) = state.ledger.drain();
+            self.before_release.fetch_add(held, Ordering::SeqCst);
+            state.drained = true;
+            out.extend(allocations);
         }
+        out.sort_unstable_by_key(|allocation| allocation.address);
+        out
     }
 
-    /// Gives the address space of a closed arena back, unless somebody did.
-    fn release_kept_reserve(&self) -> Result<()> {
-        if !self.reserve_kept.swap(false, Ordering::SeqCst) {
+    fn deallocate(&self, Allocation { address, bytes, handle }: Allocation) -> Result<()> {
+        self.native_backend()?.deallocate(address, bytes, handle)
+    }
+
+    /// Gives the address space of a closed arena back, unless something still stands before it.
+    fn release_after_last(&self) -> Result<()> {
+        if self.before_release.fetch_sub(1, Ordering::SeqCst) > 1 {
             return Ok(());
         }
         self.native_backend()?.release_reserve(self.base, self.total_bytes)
     }
 
-    fn leave(&self, mut state: MutexGuard<'_, StripeState>, stripe: usize) {
-        state.in_flight -= 1;
-        if state.closed && state.in_flight == 0 {
-            self.stripes[stripe].0.idle.notify_all();
-        }
+    #[inline]
+    fn leave(&self, stripe: usize) {
+        self.lock(stripe).in_flight -= 1;
     }
 
     #[inline]
@@ -476,6 +460,15 @@ impl Arena {
     }
 
     #[cold]
+    fn in_flight(&self) -> Error {
+        let base = self.base;
+        let message = format!(
+            "close: an allocation of the arena at {base:#x} is being made or given back right now: await it, or end the calls of other threads (setActiveArena(null)), and close the arena then"
+        );
+        Error::new("ERR_ARENA_BUSY", message).with("operation", "close").with("address", format!("{base:#x}"))
+    }
+
+    #[cold]
     fn exhausted(&self, bytes: usize, used_bytes: usize) -> Error {
         let total_bytes = self.total_bytes;
         let message = format!(
@@ -486,9 +479,11 @@ impl Arena {
 }
 
 impl Drop for Arena {
+    /// Nobody can hold or use anything of it any more, so that nothing is waited for.
     fn drop(&mut self) {
-        if self.backend.is_some() {
-            let _ = self.close();
+        if self.backend.is_some() && !self.lock(0).closed {
+            self.before_release.store(1, Ordering::SeqCst);
+            self.finish_close();
         }
     }
 }
@@ -505,13 +500,6 @@ fn busy(operation: &'static str, allocation: Allocation) -> Error {
         "{operation}: the {bytes} bytes at {address:#x} are still used by a transfer, or registered: await it, or the `settled` promise of its error, or close the registration, first"
     );
     Error::new("ERR_ARENA_BUSY", message).with("operation", operation).with("address", format!("{address:#x}")).with("length", bytes)
-}
-
-#[cold]
-fn viewed(allocation: Allocation) -> Error {
-    let Allocation { address, bytes, .. } = allocation;
-    let message = format!("free: JavaScript has views of the {bytes} bytes at {address:#x}, and only the arena's own `free` can end them");
-    Error::new("ERR_ARENA_BUSY", message).with("operation", "free").with("address", format!("{address:#x}")).with("length", bytes)
 }
 
 #[cold]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Allocation, Arena};
+use super::Arena;
 
 /// While it lives, `free` of its allocation and `close` of its arena fail with ERR_ARENA_BUSY. It keeps the arena's memory.
 pub struct Pin {
@@ -20,15 +20,10 @@ impl Pin {
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
-
-    /// The allocation, where others hold it too.
-    pub(super) fn shared(&self) -> Option<Allocation> {
-        self.arena.lock(self.stripe).ledger.pinned_often(self.start)
-    }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.arena.unpin(self.stripe, self.start);
+        self.arena.let_go(self.stripe, |ledger| ledger.unpin(self.start));
     }
 }

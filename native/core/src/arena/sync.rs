@@ -1,16 +1,10 @@
 //! The synchronisation the arena uses: the standard library's, or loom's where every interleaving is tried.
 
 #[cfg(not(loom))]
-pub(super) use std::sync::{
-    Condvar, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicUsize},
-};
+pub(super) use std::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
 
 #[cfg(loom)]
-pub(super) use loom::sync::{
-    Condvar, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicUsize},
-};
+pub(super) use loom::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
 
 pub(super) use std::sync::atomic::Ordering;
 

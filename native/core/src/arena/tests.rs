@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
 
 use super::{Arena, Stats};
 use crate::error::{Error, Result};
@@ -18,6 +17,7 @@ pub(super) struct PlannedBackend {
     mapped: Mutex<BTreeMap<usize, usize>>,
     released: AtomicBool,
     fail_allocate: AtomicBool,
+    panic_in_allocate: AtomicBool,
     fail_deallocate: AtomicBool,
     fail_release: AtomicBool,
     /// What `allocate` waits for, once, after it said that it is there.
@@ -31,6 +31,7 @@ impl PlannedBackend {
             mapped: Mutex::default(),
             released: AtomicBool::default(),
             fail_allocate: AtomicBool::default(),
+            panic_in_allocate: AtomicBool::default(),
             fail_deallocate: AtomicBool::default(),
             fail_release: AtomicBool::default(),
             gate: Mutex::default(),
@@ -62,6 +63,7 @@ impl VmmBackend for Arc<PlannedBackend> {
             arrived.send(()).unwrap();
             opened.recv().unwrap();
         }
+        assert!(!self.panic_in_allocate.swap(false, SeqCst), "planned");
         if self.fail_allocate.swap(false, SeqCst) {
             return Err(Error::new("ERR_ARENA_OUT_OF_MEMORY", "planned"));
         }
@@ -195,25 +197,123 @@ fn close_goes_on_after_errors_and_raises_the_first() {
 }
 
 #[test]
-fn close_waits_for_a_malloc_in_flight_and_gives_it_back() {
+fn close_beside_a_malloc_in_flight_is_busy_and_changes_nothing() {
     let (arena, backend) = new_arena(4096, 4 * 4096);
     let (arrived_sender, arrived) = mpsc::channel();
     let (open, open_receiver) = mpsc::channel();
     *backend.gate.lock().unwrap() = Some((arrived_sender, open_receiver));
-    let (there, also) = (Arc::clone(&arena), Arc::clone(&arena));
+    let there = Arc::clone(&arena);
     let allocating = thread::spawn(move || there.malloc(1));
     arrived.recv().unwrap();
-    let closing = thread::spawn(move || also.close());
-    while !arena.stats().closed {
-        thread::yield_now();
-    }
-    assert_eq!(code(arena.malloc(1)), "ERR_ARENA_CLOSED");
-    thread::sleep(Duration::from_millis(20));
-    assert!(!closing.is_finished() && !backend.released());
+    assert_eq!(code(arena.close()), "ERR_ARENA_BUSY");
+    assert_eq!(arena.malloc(1).unwrap(), BASE + 4096);
     open.send(()).unwrap();
     assert_eq!(allocating.join().unwrap().unwrap(), BASE);
-    assert!(closing.join().unwrap().unwrap());
+    assert!(arena.close().unwrap());
     assert!(backend.mapped().is_empty() && backend.released());
+}
+
+#[test]
+fn a_backend_that_panics_loses_its_piece_of_address_space_only() {
+    let (arena, backend) = new_arena(4096, 4 * 4096);
+    backend.panic_in_allocate.store(true, SeqCst);
+    let there = Arc::clone(&arena);
+    assert!(thread::spawn(move || there.malloc(1)).join().is_err());
+    assert_eq!(arena.malloc(1).unwrap(), BASE + 4096);
+    assert!(arena.close().unwrap());
+    assert!(backend.mapped().is_empty() && backend.released());
+}
+
+#[test]
+fn what_was_taken_or_closed_is_given_back_when_it_is_dropped() {
+    let (arena, backend) = new_arena(4096, 4 * 4096);
+    let address = arena.malloc(1).unwrap();
+    arena.malloc(1).unwrap();
+    let taken = Arena::take(&*arena, address).unwrap().unwrap();
+    assert_eq!((code(arena.close()), backend.mapped().len()), ("ERR_ARENA_BUSY", 2));
+    drop(taken);
+    assert_eq!(backend.mapped(), [(BASE + 4096, 4096)]);
+    let closing = Arena::begin_close(Arc::clone(&arena)).unwrap().unwrap();
+    assert!(arena.stats().closed && !backend.released());
+    drop(closing);
+    assert!(backend.mapped().is_empty() && backend.released());
+}
+
+#[test]
+fn a_free_of_what_is_pinned_or_seen_waits_for_the_last_of_both() {
+    let (arena, backend) = new_arena(4096, 8 * 4096);
+    let address = arena.malloc(4096).unwrap();
+    let holds = (arena.pin(address, 1).unwrap(), arena.view(address, 1).unwrap(), arena.pin(address, 4096).unwrap());
+    assert!(arena.free_when_unheld(address).unwrap());
+    assert!(!arena.free_when_unheld(address).unwrap());
+    assert!(!arena.free(address).unwrap());
+    assert_eq!(code(arena.pin(address, 1)), "ERR_ARENA_ADDRESS");
+    assert!(arena.live().is_empty());
+    assert_eq!((arena.stats().mapped_bytes, arena.stats().pins), (4096, 2));
+    drop(holds.0);
+    assert_eq!(code(arena.close()), "ERR_ARENA_BUSY");
+    drop(holds.2);
+    assert_eq!(backend.mapped(), [(address, 4096)]);
+    drop(holds.1);
+    assert!(backend.mapped().is_empty());
+    assert_eq!(arena.stats().mapped_bytes, 0);
+    assert!(arena.close().unwrap());
+}
+
+#[test]
+fn a_view_keeps_the_memory_of_its_allocation_beyond_free_and_close() {
+    let (arena, backend) = new_arena(4096, 8 * 4096);
+    let [freed, seen, other] = [(); 3].map(|()| arena.malloc(4096).unwrap());
+    let [of_freed, first, second] = [freed, seen, seen].map(|address| arena.view(address + 8, 8).unwrap());
+    assert!(arena.free(freed).unwrap());
+    assert_eq!(code(arena.view(freed, 1)), "ERR_ARENA_ADDRESS");
+    assert!(arena.close().unwrap());
+    assert_eq!(backend.mapped(), [(freed, 4096), (seen, 4096)]);
+    assert_eq!(arena.stats().mapped_bytes, 2 * 4096);
+    assert!(!arena.free(other).unwrap());
+    drop(first);
+    drop(of_freed);
+    assert_eq!(backend.mapped(), [(seen, 4096)]);
+    assert!(!backend.released());
+    drop(arena);
+    drop(second);
+    assert!(backend.mapped().is_empty() && backend.released());
+}
+
+#[test]
+fn views_that_end_between_the_halves_of_free_and_close_keep_nothing() {
+    let (arena, backend) = new_arena(4096, 8 * 4096);
+    let [freed, closed] = [(); 2].map(|()| arena.malloc(4096).unwrap());
+    let views = [freed, closed].map(|address| arena.view(address, 1).unwrap());
+    let [of_freed, of_closed] = views;
+    let taken = Arena::take(&*arena, freed).unwrap().unwrap();
+    drop(of_freed);
+    assert_eq!(backend.mapped().len(), 2);
+    taken.give_back().unwrap();
+    assert_eq!(backend.mapped(), [(closed, 4096)]);
+    let closing = Arena::begin_close(&*arena).unwrap().unwrap();
+    drop(of_closed);
+    assert_eq!(backend.mapped(), [(closed, 4096)]);
+    assert!(closing.finish().is_empty());
+    assert!(backend.mapped().is_empty() && backend.released());
+}
+
+#[test]
+fn of_memory_that_is_still_seen_only_the_pages_seen_are_kept() {
+    let arena = Arc::new(Arena::with_backend(Box::new(HostBackend::new()), 1 << 21).unwrap());
+    let address = arena.malloc(1 << 21).unwrap();
+    // SAFETY: the arena has just mapped it for us, and nothing else refers to it.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, 1 << 21) };
+    bytes.fill(7);
+    arena.drop_all_but(address, 1 << 21, &[(address + 8000, 300), (address + 8100, 5), (address + 20_000, 1)]);
+    let kept = |at: usize| bytes[at] == 7;
+    let page = crate::io::sys::page_bytes();
+    if page == 4096 {
+        assert_eq!(
+            [0, 4095, 4096, 12_287, 12_288, 16_383, 16_384, 20_479, 20_480, (1 << 21) - 1].map(kept),
+            [false, false, true, true, false, false, true, true, false, false]
+        );
+    }
 }
 
 #[test]
@@ -264,12 +364,11 @@ fn an_arena_without_a_native_backend_is_driven_from_outside() {
     arena.commit(claim, 42);
     arena.abandon(arena.claim(1).unwrap());
     assert_eq!(code(arena.claim(1)), "ERR_ARENA_EXHAUSTED");
-    let taken = arena.take(BASE).unwrap().unwrap();
-    assert_eq!(taken.allocation.handle, 42);
-    arena.finish_take(taken);
-    assert!(arena.take(BASE).unwrap().is_none());
-    assert_eq!(arena.begin_close().unwrap(), Some(vec![]));
-    assert_eq!(arena.begin_close().unwrap(), None);
+    let taken = Arena::take(&*arena, BASE).unwrap().unwrap();
+    assert_eq!(taken.into_allocation().unwrap().handle, 42);
+    assert!(Arena::take(&*arena, BASE).unwrap().is_none());
+    assert_eq!(Arena::begin_close(&*arena).unwrap().unwrap().into_allocations(), []);
+    assert!(Arena::begin_close(&*arena).unwrap().is_none());
 }
 
 #[test]
@@ -312,28 +411,28 @@ fn threads_share_an_arena_and_free_for_each_other() {
 fn closing_beside_busy_threads_leaves_nothing_mapped() {
     for _ in 0..50 {
         let (arena, backend) = new_arena(4096, 1 << 40);
+        let stop = Arc::new(AtomicBool::new(false));
         let workers: Vec<_> = (0..3)
             .map(|_| {
-                let arena = Arc::clone(&arena);
+                let (arena, stop) = (Arc::clone(&arena), Arc::clone(&stop));
                 thread::spawn(move || {
-                    loop {
+                    while !stop.load(SeqCst) {
                         match arena.malloc(1) {
                             Ok(address) if address % 8192 == 0 => {
                                 assert!(arena.free(address).is_ok())
                             }
                             Ok(_) => {}
-                            Err(error) => return error.code,
+                            Err(error) => return assert_eq!(error.code, "ERR_ARENA_CLOSED"),
                         }
                     }
                 })
             })
             .collect();
-        thread::yield_now();
-        arena.close().unwrap();
+        let closed = (0..100).any(|_| arena.close().is_ok());
+        stop.store(true, SeqCst);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(arena.close().unwrap(), !closed);
         assert!(backend.mapped().is_empty() && backend.released());
-        for worker in workers {
-            assert_eq!(worker.join().unwrap(), "ERR_ARENA_CLOSED");
-        }
     }
 }
 
@@ -351,19 +450,4 @@ fn host_memory_is_reserved_mapped_written_and_given_back() {
     // SAFETY: as above.
     assert_eq!(unsafe { *(again as *const u8) }, 0);
     assert!(arena.close().unwrap());
-}
-
-#[test]
-fn what_another_holds_cannot_be_pinned_alone() {
-    let (arena, _) = new_arena(4096, 8 * 4096);
-    let [held, other] = [arena.malloc(4096).unwrap(), arena.malloc(4096).unwrap()];
-    let pin = arena.pin(held + 100, 1).unwrap();
-    assert_eq!(code(arena.pin_alone(held, 4096)), "ERR_ARENA_BUSY");
-    assert_eq!(arena.stats().pins, 1);
-    drop(arena.pin_alone(other, 4096).unwrap());
-    drop(pin);
-    let alone = arena.pin_alone(held, 4096).unwrap();
-    assert_eq!(code(arena.free(held)), "ERR_ARENA_BUSY");
-    drop(alone);
-    assert!(arena.free(held).unwrap());
 }

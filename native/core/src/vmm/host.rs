@@ -105,17 +105,6 @@ impl VmmBackend for HostBackend {
             .caused_by("mmap", &cause))
     }
 
-    fn retire(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED | libc::MAP_NORESERVE);
-        match map_anonymous(address as *mut _, bytes, access, flags) {
-            Ok(_) => {
-                keep_from_forks(address, bytes);
-                Ok(())
-            }
-            Err(_) => self.deallocate(address, bytes, handle),
-        }
-    }
-
     fn release_reserve(&self, base: usize, total_bytes: usize) -> Result<()> {
         unmap(base, total_bytes).map_err(|cause| {
             let message = format!("the {total_bytes} bytes of address space reserved at {base:#x} cannot be given back");
@@ -124,6 +113,10 @@ impl VmmBackend for HostBackend {
                 .with("address", format!("{base:#x}"))
                 .caused_by("munmap", &cause)
         })
+    }
+
+    fn drop_pages(&self, address: usize, bytes: usize) {
+        drop_pages(address, bytes);
     }
 
     fn allocation_granularity(&self) -> usize {

@@ -80,9 +80,11 @@ impl VmmBackend for KeepingBackend {
         self.inner.deallocate(address, bytes, handle)
     }
 
-    fn retire(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
-        self.give_up(address);
-        self.inner.retire(address, bytes, handle)
+    fn drop_pages(&self, address: usize, bytes: usize) {
+        // A piece with holes is not kept.
+        let untouched = |&(at, length): &Piece| at + length <= address || at >= address + bytes;
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner).values_mut().for_each(|pieces| pieces.retain(untouched));
+        self.inner.drop_pages(address, bytes);
     }
 
     fn release_reserve(&self, base: usize, total_bytes: usize) -> Result<()> {

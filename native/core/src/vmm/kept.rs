@@ -287,15 +287,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_retired_reads_zeros_and_its_pages_are_kept() {
+    fn what_lost_some_of_its_pages_is_not_kept() {
         let store = store();
-        let (backend, base) = allocated(store, limits(usize::MAX), HUGE);
-        fill(base, HUGE, 7);
+        let (backend, base) = allocated(store, limits(usize::MAX), 2 * HUGE);
+        fill(base, 2 * HUGE, 7);
         backend.keep();
-        backend.retire(base, HUGE, 0).unwrap();
-        assert_eq!((store.bytes(), byte(base), byte(base + HUGE - 1)), (HUGE, 0, 0));
-        backend.release_reserve(base, HUGE).unwrap();
-        store.release(usize::MAX);
+        backend.drop_pages(base + HUGE, 4096);
+        given_back((backend, base), 2 * HUGE);
+        assert_eq!(store.bytes(), 0);
     }
 
     #[test]

@@ -42,11 +42,8 @@ pub trait VmmBackend: Send + Sync {
     }
     /// Gives the memory of one `allocate` back; its addresses stay reserved.
     fn deallocate(&self, address: usize, bytes: usize, handle: u64) -> Result<()>;
-    /// As `deallocate`, for memory that JavaScript may still see through a view it has hidden from us: afterwards the addresses hold no memory, and
-    /// touching them reads zeros instead of ending the process.
-    fn retire(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
-        self.deallocate(address, bytes, handle)
-    }
+    /// Gives back what memory it can of a part of an allocation that nobody uses any more; the rest goes with the allocation.
+    fn drop_pages(&self, _address: usize, _bytes: usize) {}
     /// Gives the address space back, after everything in it was deallocated.
     fn release_reserve(&self, base: usize, total_bytes: usize) -> Result<()>;
     /// What sizes are rounded up to: a power of two in bytes.
@@ -81,8 +78,8 @@ impl<Backend: VmmBackend + ?Sized> VmmBackend for Arc<Backend> {
     fn deallocate(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
         (**self).deallocate(address, bytes, handle)
     }
-    fn retire(&self, address: usize, bytes: usize, handle: u64) -> Result<()> {
-        (**self).retire(address, bytes, handle)
+    fn drop_pages(&self, address: usize, bytes: usize) {
+        (**self).drop_pages(address, bytes);
     }
     fn release_reserve(&self, base: usize, total_bytes: usize) -> Result<()> {
         (**self).release_reserve(base, total_bytes)

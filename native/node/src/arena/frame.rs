@@ -1,5 +1,8 @@
 //! The hot calls around a backend that JavaScript drives: `ArenaFrame` of `src/native/addon.ts`.
 //!
+//! JavaScript may be torn away from between two calls: its stack may be exhausted, its thread may end. What it says about a claim is in memory that both
+//! sides see, and the next call acts on it, so that no claim stays open.
+//!
 //! Plain functions of the C interface instead of a class of napi-rs, whose wrapper costs 0.3 us a call; values travel through an array that
 //! both sides see, because each argument and result costs, too. A call here takes 12 to 25 ns.
 
@@ -16,17 +19,21 @@ use napi::bindgen_prelude::{FromNapiValue, Object};
 use napi::{Env, JsError, JsValue, Result, check_status, sys};
 
 use super::address::{Address, size};
+use super::views::Views;
 use crate::failure::thrown;
 
 /// Places in `registers`.
 const ADDRESS: usize = 0;
 const BYTES: usize = 1;
 const HANDLE: usize = 2;
-const REGISTERS: usize = 3;
+/// 1 once the memory of the claim is there, and its handle in the registers.
+const MAPPED: usize = 3;
+const REGISTERS: usize = 4;
 
-struct Frame {
+pub struct Frame {
     arena: Arc<Arena>,
-    /// Between `claim` and `commit` or `abandon`.
+    views: Rc<Views>,
+    /// From `claim` to the next call.
     claim: Cell<Option<Claim>>,
     /// JavaScript reads and writes them while no call of ours runs.
     registers: [Cell<u64>; REGISTERS],
@@ -34,15 +41,11 @@ struct Frame {
 
 type Call = fn(&Frame, sys::napi_env, sys::napi_value) -> Result<bool>;
 
-/// `claim(bytes)`: the address is in the registers afterwards.
+/// `claim(bytes)`: the address is in the registers afterwards. A claim that was left open is ended first.
 fn claim(frame: &Frame, env: sys::napi_env, argument: sys::napi_value) -> Result<bool> {
     // SAFETY: `argument` is a value of this call.
     let bytes = size(unsafe { f64::from_napi_value(env, argument) }?)?;
-    let pending = frame.claim.take();
-    if pending.is_some() {
-        frame.claim.set(pending);
-        return Err(thrown(Error::new("ERR_ARENA_REENTRANT", "malloc: the backend called the arena that was calling it")));
-    }
+    frame.settle();
     let claim = frame.arena.claim(bytes).map_err(thrown)?;
     frame.registers[ADDRESS].set(claim.address as u64);
     frame.registers[BYTES].set(claim.bytes as u64);
@@ -50,50 +53,65 @@ fn claim(frame: &Frame, env: sys::napi_env, argument: sys::napi_value) -> Result
     Ok(true)
 }
 
-/// `commit()`: the handle is in the registers.
-fn commit(frame: &Frame, _env: sys::napi_env, _argument: sys::napi_value) -> Result<bool> {
-    let pending = frame.claim.take();
-    let found = pending.is_some();
-    if let Some(claim) = pending {
-        frame.arena.commit(claim, frame.registers[HANDLE].get());
-    }
-    Ok(found)
+/// Ends a claim as the registers say.
+fn settle(frame: &Frame, _env: sys::napi_env, _argument: sys::napi_value) -> Result<bool> {
+    frame.settle();
+    Ok(true)
 }
 
-fn abandon(frame: &Frame, _env: sys::napi_env, _argument: sys::napi_value) -> Result<bool> {
-    let pending = frame.claim.take();
-    let found = pending.is_some();
-    if let Some(claim) = pending {
-        frame.arena.abandon(claim);
-    }
-    Ok(found)
-}
-
-/// `take(address)`: size and handle are in the registers afterwards. What it begins ends at once: the one thread that may call this backend
-/// is the one that would have to wait.
+/// `take(address)`: ends its views; size and handle are in the registers afterwards. What it begins ends at once: the one thread that may call this
+/// backend is the one that would have to wait.
 fn take(frame: &Frame, env: sys::napi_env, argument: sys::napi_value) -> Result<bool> {
     // SAFETY: `argument` is a value of this call.
     let Address(address) = unsafe { Address::from_napi_value(env, argument) }?;
-    let Some(taken) = frame.arena.take(address as usize).map_err(thrown)? else {
+    frame.settle();
+    let range = match frame.arena.containing(address as usize, 1) {
+        Some(allocation) if !frame.views.is_empty() => allocation.address..allocation.address + allocation.bytes,
+        _ => 0..0,
+    };
+    frame.views.require_unmoved("free", range.clone())?;
+    let Some(taken) = Arena::take(&*frame.arena, address as usize).map_err(thrown)? else {
         return Ok(false);
     };
-    let Allocation { address, bytes, handle } = taken.allocation;
-    frame.arena.finish_take(taken);
+    frame.views.end_within(range);
+    let Some(Allocation { address, bytes, handle }) = taken.into_allocation() else {
+        return Ok(false);
+    };
     frame.registers[ADDRESS].set(address as u64);
     frame.registers[BYTES].set(bytes as u64);
     frame.registers[HANDLE].set(handle);
     Ok(true)
 }
 
+impl Frame {
+    pub fn new(arena: Arc<Arena>, views: Rc<Views>) -> Rc<Self> {
+        Rc::new(Frame { arena, views, claim: Cell::default(), registers: Default::default() })
+    }
+
+    /// Ends a claim as the registers say: its memory is there, or it is given up.
+    pub fn settle(&self) {
+        let mapped = self.registers[MAPPED].replace(0) == 1;
+        match self.claim.take() {
+            Some(claim) if mapped => self.arena.commit(claim, self.registers[HANDLE].get()),
+            Some(claim) => self.arena.abandon(claim),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
 /// Makes the object with the calls. Each of its functions and the buffer own a share of the frame.
-pub fn create<'env>(env: &'env Env, arena: Arc<Arena>) -> Result<Object<'env>> {
-    let frame = Rc::new(Frame { arena, claim: Cell::default(), registers: Default::default() });
+pub fn create<'env>(env: &'env Env, frame: &Rc<Frame>) -> Result<Object<'env>> {
     let mut object = Object::new(env)?;
-    add_function::<0>(env, &mut object, c"claim", &frame)?;
-    add_function::<1>(env, &mut object, c"commit", &frame)?;
-    add_function::<2>(env, &mut object, c"abandon", &frame)?;
-    add_function::<3>(env, &mut object, c"take", &frame)?;
-    let share = Rc::into_raw(Rc::clone(&frame));
+    add_function::<0>(env, &mut object, c"claim", frame)?;
+    add_function::<1>(env, &mut object, c"settle", frame)?;
+    add_function::<2>(env, &mut object, c"take", frame)?;
+    let share = Rc::into_raw(Rc::clone(frame));
     let data = frame.registers.as_ptr() as *mut c_void;
     let mut buffer = ptr::null_mut();
     // SAFETY: the registers live as long as the frame, and the buffer owns a share of that.
@@ -109,7 +127,7 @@ pub fn create<'env>(env: &'env Env, arena: Arc<Arena>) -> Result<Object<'env>> {
     Ok(object)
 }
 
-const CALLS: [Call; 4] = [claim, commit, abandon, take];
+const CALLS: [Call; 3] = [claim, settle, take];
 
 fn add_function<const CALL: usize>(env: &Env, object: &mut Object, name: &CStr, frame: &Rc<Frame>) -> Result<()> {
     let share = Rc::into_raw(Rc::clone(frame)) as *mut c_void;
