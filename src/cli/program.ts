@@ -1,6 +1,7 @@
 import { Command, CommanderError } from "commander";
 import { addonVersion } from "../native/load.js";
 import { addBench } from "./commands/bench.js";
+import { addCompletion } from "./commands/completion.js";
 import { addInspect } from "./commands/inspect.js";
 import { addLoad } from "./commands/load.js";
 import { addPlan } from "./commands/plan.js";
@@ -55,7 +56,7 @@ export async function runCli(args: readonly string[], context: Context): Promise
       writeErr: (text) => (text.startsWith("error:") ? undefined : output.stderr.write(fitted(text, helpWidth(output)))),
     })
     .exitOverride();
-  for (const add of [addInspect, addPlan, addLoad, addVerify, addProbe, addSample, addBench]) add(program, context);
+  for (const add of [addInspect, addPlan, addLoad, addVerify, addProbe, addSample, addBench, addCompletion]) add(program, context);
   try {
     if (args.length === 0) {
       output.stderr.write(fitted(program.helpInformation(), helpWidth(output)));
