@@ -131,6 +131,8 @@ function memoryTarget(key: string, text: string): Target {
   };
 }
 
+const inMs = (value: number | undefined) => (value === undefined ? undefined : value * 1000);
+
 const delay = (key: string, figure: string, text: string, bound?: Bound): Target => ({
   text,
   value: (round) => figureOf(round, key, figure),
@@ -298,6 +300,22 @@ export const rows: readonly Row[] = [
       },
     ],
     subject: "mx-open",
+    unprimed: false,
+    shown: "ms",
+  },
+  {
+    id: "import",
+    title: "Import of the package",
+    trials: [trial("mx-import")],
+    targets: [
+      {
+        text: "time of the first import",
+        value: (round) => inMs(figureOf(round, "mx-import", seconds)),
+        unit: "ms",
+        bound: { atMost: 40 },
+      },
+    ],
+    subject: "mx-import",
     unprimed: false,
     shown: "ms",
   },

@@ -53,6 +53,7 @@ export const systems = {
   "register-arena": { title: "the arena, one registration", role: "own", node: register, settings: { way: "arena" }, env: nixl },
   "register-list": { title: "3,000 tensors as one list", role: "reference", node: register, settings: { way: "list" }, env: nixl },
   "register-each": { title: "3,000 tensors one by one", role: "reference", node: register, settings: { way: "each" }, env: nixl },
+  "mx-import": { title: "modelexpress-client import", role: "own", node: "trials/import.js" },
   "node-empty": { title: "empty Node process", role: "reference", node: "trials/empty.js" },
   "limit-warm": { title: "limit: 2 threads, buffered 8 MiB, huge pages", role: "limit", program: "limit-warm" },
   "limit-cold": { title: "limit: O_DIRECT, depth 16, 2 MiB, huge pages", role: "limit", program: "limit-cold" },

@@ -1,9 +1,11 @@
-// What .ci/run does: the checks, every test once, then the packed package installed elsewhere and used, also under newer versions of Node.
+// What .ci/run does: the checks, every test once, then the packed package installed elsewhere and used, also under the oldest and newer
+// versions of Node, and by TypeScript.
 // Ends with the line "N passed, N failed": tests and checks together. What the machine lacks is skipped with the reason; under CI=true a
 // skip is a failure.
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { tryCommonJs, tryConsumers } from "./consumers.mjs";
 import { capture, main, root, run } from "./process.mjs";
 
 const strict = process.env.CI === "true";
@@ -49,6 +51,7 @@ function tryPackage(folder, node, label) {
   );
   const imported = capture(node, [script, file], { cwd: folder, timeout: 60_000 });
   count(`${label}: import`, imported.code === 0 ? compare(Number(imported.stdout)) : explain(imported));
+  tryCommonJs(folder, node, label, count);
 }
 
 /** The sample that is tried has this many tensors. */
@@ -83,16 +86,17 @@ async function packAndTry(folder) {
   count("the installed mx writes a sample", sample.code === 0 ? undefined : explain(sample));
   if (installed.code !== 0 || sample.code !== 0) return;
   tryPackage(folder, process.execPath, `Node ${process.versions.node}`);
-  for (const major of [22, 24]) {
-    if (process.versions.node.startsWith(`${major}.`)) continue;
-    const place = join(folder, `node-${major}`);
+  for (const version of ["20.3", "22", "24"]) {
+    const place = join(folder, `node-${version}`);
     mkdirSync(place);
     writeFileSync(join(place, "package.json"), '{ "private": true }\n');
-    const fetched = capture("npm", ["install", "--no-audit", "--no-fund", `node@${major}`], { cwd: place, timeout: 300_000 });
+    const fetched = capture("npm", ["install", "--no-audit", "--no-fund", `node@${version}`], { cwd: place, timeout: 300_000 });
     const node = join(place, "node_modules/node/bin/node");
-    if (fetched.code !== 0 || !existsSync(node)) skip(`Node ${major}`, `npm's package node@${major} cannot be had: ${explain(fetched)}`);
-    else tryPackage(folder, node, `Node ${major}`);
+    if (fetched.code !== 0 || !existsSync(node))
+      skip(`Node ${version}`, `npm's package node@${version} cannot be had: ${explain(fetched)}`);
+    else tryPackage(folder, node, `Node ${version}`);
   }
+  tryConsumers(folder, count, skip);
 }
 
 await main(ci);

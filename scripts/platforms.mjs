@@ -5,15 +5,15 @@ import { readFileSync } from "node:fs";
 export const oldestGlibc = "2.28";
 
 export const platforms = {
-  "linux-x64-gnu": { target: "x86_64-unknown-linux-gnu", cpu: "x64", libc: "glibc" },
-  "linux-x64-musl": { target: "x86_64-unknown-linux-musl", cpu: "x64", libc: "musl" },
-  "linux-arm64-gnu": { target: "aarch64-unknown-linux-gnu", cpu: "arm64", libc: "glibc" },
-  "linux-arm64-musl": { target: "aarch64-unknown-linux-musl", cpu: "arm64", libc: "musl" },
+  "linux-x64-gnu": { target: "x86_64-unknown-linux-gnu", machine: "X86-64", cpu: "x64", libc: "glibc" },
+  "linux-x64-musl": { target: "x86_64-unknown-linux-musl", machine: "X86-64", cpu: "x64", libc: "musl" },
+  "linux-arm64-gnu": { target: "aarch64-unknown-linux-gnu", machine: "AArch64", cpu: "arm64", libc: "glibc" },
+  "linux-arm64-musl": { target: "aarch64-unknown-linux-musl", machine: "AArch64", cpu: "arm64", libc: "musl" },
 };
 
 /** The platform that this process runs on. */
 export function thisPlatform() {
-  const libc = readFileSync("/proc/self/maps", "latin1").includes("/ld-musl-") ? "musl" : "gnu";
+  const libc = /\/(ld-musl-[^/\n]*|libc\.so)$/m.test(readFileSync("/proc/self/maps", "latin1")) ? "musl" : "gnu";
   return `${process.platform}-${process.arch}-${libc}`;
 }
 

@@ -21,7 +21,8 @@ export function platformName(): string {
 
 function runsOnMusl(): boolean {
   try {
-    return readFileSync("/proc/self/maps", "latin1").includes("/ld-musl-");
+    // By either of its two names, whichever of them is the link; glibc's is libc.so.6.
+    return /\/(ld-musl-[^/\n]*|libc\.so)$/m.test(readFileSync("/proc/self/maps", "latin1"));
   } catch {
     return false;
   }
