@@ -32,7 +32,9 @@ export async function openPlace(settings: LoadSettings, limits: Limits): Promise
   const opening: Promise<Partial<OpenDevice> & Pick<OpenDevice, "available">> =
     arena === undefined ? openDevice(device) : freeMemoryOf(device, arena.native).then((available) => ({ available }));
   try {
-    const { backend, available } = await before(limits, "the CUDA driver did not answer", (signal) => abortable(opening, signal));
+    const { backend, available } = await before(limits, `the CUDA driver did not answer for ${device}`, (signal) =>
+      abortable(opening, signal),
+    );
     return { plan: { ...plan, availableMemory: available }, backend, keeper: undefined };
   } catch (reason) {
     // What comes too late is given back when it is collected.

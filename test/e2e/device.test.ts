@@ -79,7 +79,7 @@ describe("mx load --device", () => {
     const begin = performance.now();
     const { code, error } = await failing(["load", writeShards(shards), "--device", "cuda:0", "--timeout", "2"], env);
     expect([code, error.code]).toEqual([75, "ERR_TRANSFER_TIMEOUT"]);
-    expect(error.message).toBe("the CUDA driver did not answer after 2000 ms");
+    expect(error.message).toBe("the CUDA driver did not answer for cuda:0 after 2000 ms");
     expect(performance.now() - begin).toBeLessThan(15_000);
   });
 
