@@ -1,7 +1,9 @@
 //! ArrayBuffers over memory that is not the engine's.
 //!
 //! The engine tells when it is done with such memory, by a finalizer. Until then the memory may be in a buffer that nobody tells us of: streams of bytes
-//! and `ArrayBuffer.transfer()` move it, and the first buffer looks detached.
+//! and `ArrayBuffer.transfer()` move it, and the first buffer looks detached. Where the thread ends meanwhile, such memory is kept for good.
+
+mod ending;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -63,6 +65,7 @@ impl External {
         let status = unsafe { sys::napi_create_reference(env, buffer, 0, &mut reference) };
         check_status!(status, "an ArrayBuffer of {} bytes cannot be made", length)?;
         external.buffer.set(reference);
+        ending::watch(env, Rc::as_ptr(&external));
         Ok((buffer, external))
     }
 
@@ -79,6 +82,13 @@ impl External {
         });
         if detached {
             drop(self.memory.take());
+        }
+    }
+
+    /// Keeps memory for good that was moved: another thread may read it for ever after.
+    fn keep_if_moved(&self) {
+        if self.moved() {
+            std::mem::forget(self.memory.take());
         }
     }
 
@@ -105,6 +115,7 @@ impl External {
 unsafe extern "C" fn finalize(env: sys::napi_env, _data: *mut c_void, share: *mut c_void) {
     // SAFETY: the share given away in `create`; a finalizer runs once, on the thread of its environment.
     let external = unsafe { Rc::from_raw(share as *const External) };
+    ending::unwatch(Rc::as_ptr(&external));
     // SAFETY: ours, and of this environment.
     unsafe {
         let reference = external.buffer.replace(ptr::null_mut());
