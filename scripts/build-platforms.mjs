@@ -3,7 +3,7 @@
 import { copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { build } from "./build.mjs";
-import { addonName, oldestGlibc, platforms } from "./platforms.mjs";
+import { addonName, oldestGlibc, oldestMusl, platforms } from "./platforms.mjs";
 import { capture, isMain, main, must, root, run, Stop } from "./process.mjs";
 
 const tools = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
@@ -73,7 +73,7 @@ export function packPlatform(platform, library) {
   const folder = emptied(name);
   copyFileSync(library, join(folder, addonName(platform)));
   copyFileSync(join(root, "LICENSE"), join(folder, "LICENSE"));
-  const needs = libc === "glibc" ? `glibc ${oldestGlibc} or newer` : "musl";
+  const needs = libc === "glibc" ? `glibc ${oldestGlibc} or newer` : `musl ${oldestMusl} or newer`;
   writeFileSync(
     join(folder, "README.md"),
     `# ${name}\n\nThe native addon of \`${manifest.name}\` for ${platform} (${needs}). Installed with it.\n`,

@@ -4,6 +4,9 @@ import { readFileSync } from "node:fs";
 /** Oldest GNU C library that prebuilt addons run with: that of Node's own binaries. */
 export const oldestGlibc = "2.28";
 
+/** The first musl that has statx and preadv2, which the addon calls. */
+export const oldestMusl = "1.2.5";
+
 export const platforms = {
   "linux-x64-gnu": { target: "x86_64-unknown-linux-gnu", machine: "X86-64", cpu: "x64", libc: "glibc" },
   "linux-x64-musl": { target: "x86_64-unknown-linux-musl", machine: "X86-64", cpu: "x64", libc: "musl" },

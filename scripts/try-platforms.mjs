@@ -3,7 +3,7 @@
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { platforms, thisPlatform } from "./platforms.mjs";
+import { thisPlatform } from "./platforms.mjs";
 import { capture, isMain, main, root, Stop } from "./process.mjs";
 
 const { name, version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
@@ -35,9 +35,9 @@ function installed(folder, platform) {
   const project = join(folder, platform);
   mkdirSync(project);
   writeFileSync(join(project, "package.json"), '{ "private": true }\n');
-  const { cpu, libc } = platforms[platform];
-  const wanted = ["--os=linux", `--cpu=${cpu}`, `--libc=${libc}`, tarball(name), tarball(`${name}-${platform}`)];
-  must("npm", ["install", "--no-audit", "--no-fund", ...wanted], project);
+  // npm refuses what is for another platform, unless it is forced.
+  const force = platform === thisPlatform() ? [] : ["--force"];
+  must("npm", ["install", "--no-audit", "--no-fund", ...force, tarball(name), tarball(`${name}-${platform}`)], project);
   return project;
 }
 

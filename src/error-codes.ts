@@ -450,7 +450,7 @@ export const errorCodes = {
   ERR_NATIVE_LOAD: {
     exit: 69,
     cause: "The native addon is there, and the system refuses to load it.",
-    remedy: "The message has the loader's words: a C library older than glibc 2.28, another C library, a wrong processor.",
+    remedy: "The message has the loader's words: a C library older than glibc 2.28 or musl 1.2.5, another C library, a wrong processor.",
   },
   ERR_NATIVE_NODE_API: {
     exit: 69,
