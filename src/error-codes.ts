@@ -256,6 +256,11 @@ export const errorCodes = {
     cause: "A caller from C asked the active arena for memory of another device than the arena's.",
     remedy: "Make an arena over that device the active one.",
   },
+  ERR_ARENA_ACTIVE: {
+    exit: 70,
+    cause: "`setActiveArena` was called while another arena is active that is open.",
+    remedy: "Call `setActiveArena(null)` first, once no caller from C allocates in the other any more.",
+  },
   ERR_CUDA_LIBRARY: {
     exit: 69,
     cause: "There is no CUDA driver library (`libcuda.so.1`), or the loader refuses it.",

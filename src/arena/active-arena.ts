@@ -27,7 +27,8 @@ const hostDevice = -1;
 let active: VmmArena | null = null;
 
 /**
- * Makes `arena` the one that `mx_malloc` and `mx_free` act on, for the whole process, whatever thread sets it; null ends that. Calls that
+ * Makes `arena` the one that `mx_malloc` and `mx_free` act on, for the whole process, whatever thread sets it; null ends that, and has to come
+ * between two arenas. Calls that
  * run meanwhile end in the arena they began with. The arena stays open and reachable, and what C got from it stays valid until the arena is
  * closed; a closed arena gives null.
  *
@@ -35,7 +36,7 @@ let active: VmmArena | null = null;
  * failed.
  *
  * An arena over a backend written in JavaScript can be called on its own thread only, so that C gets null; `arena.active-unusable` says so.
- * @throws ERR_OPTION_INVALID when it is no arena; ERR_ARENA_CLOSED
+ * @throws ERR_OPTION_INVALID when it is no arena; ERR_ARENA_CLOSED; ERR_ARENA_ACTIVE while another arena is active that is open: set null first
  */
 export function setActiveArena(arena: VmmArena | null): void {
   if (arena !== null && !(arena instanceof VmmArena)) {
@@ -44,7 +45,11 @@ export function setActiveArena(arena: VmmArena | null): void {
   if (arena?.closed) {
     throw errorOf("ERR_ARENA_CLOSED", `setActiveArena: the arena at ${addressText(arena.base)} is closed: make a new one`);
   }
+  if (arena !== null && active !== null && active !== arena && !active.closed) {
+    throw errorOf("ERR_ARENA_ACTIVE", `another arena is active, at ${addressText(active.base)}: end that by setting null first`);
+  }
   const usable = arena?.nativeMemory ? arena : null;
+  if (arena !== null && usable === null) callNative(() => addon().requireNoActiveArena());
   callNative(() => addon().setActiveArena(usable?.native ?? null, usable === null ? hostDevice : deviceOf(usable), reportFailure));
   active = arena;
   if (arena === null) return;

@@ -1,4 +1,5 @@
 import type { NativeArena } from "../native/addon.js";
+import type { ReleaseFailure } from "./release-failure.js";
 
 /**
  * The two ways an arena reaches its memory: natively, or through a backend written in JavaScript. Holds no reference to the arena, so that
@@ -21,10 +22,10 @@ export interface ArenaMemory {
   /** The same, the memory given back on a native thread where the backend is native. */
   freeInBackground(address: bigint): Promise<void>;
   /**
-   * Refuses new work, detaches all views, gives every allocation back once, going on after errors, then the reserve. All errors, in order; null when closed
+   * Refuses new work, detaches all views, gives every allocation back once, going on after errors, then the reserve. All failures, in order; null when closed
    * before. ERR_ARENA_BUSY while anything is pinned, allocated or freed: it then stays open.
    */
-  close(): unknown[] | null;
+  close(): ReleaseFailure[] | null;
   /** The same, the memory given back on a native thread where the backend is native. */
-  closeInBackground(): Promise<unknown[] | null>;
+  closeInBackground(): Promise<ReleaseFailure[] | null>;
 }

@@ -11,7 +11,7 @@ import { closeUnreachable } from "./close-unreachable.js";
 import { nativeBackendOf } from "./native-backend.js";
 import { NativeMemory } from "./native-memory.js";
 import { DEFAULT_ARENA_BYTES, requireBackend, requireGranularity, requireSize, reserveBytes } from "./options.js";
-import { addressText, publishReleaseFailure } from "./release-failure.js";
+import { addressText, publishReleaseFailure, type ReleaseFailure } from "./release-failure.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
 export interface VmmArenaOptions {
@@ -220,12 +220,14 @@ export class VmmArena {
     return this.native.stats()[at] as number;
   }
 
-  /** `errors`: of the close; null where it was closed before. */
-  #closed(errors: unknown[] | null): void {
-    if (errors === null) return;
+  /** `failures`: of the close; null where it was closed before. */
+  #closed(failures: ReleaseFailure[] | null): void {
+    if (failures === null) return;
     closeUnreachable.unregister(this);
-    for (const error of errors) publishReleaseFailure("close", addressText(this.base), error);
-    if (errors.length > 0) throw errors[0];
+    const { base, totalBytes, usedBytes, device } = this;
+    publish({ event: "arena.closed", address: addressText(base), totalBytes, usedBytes, device });
+    for (const failure of failures) publishReleaseFailure("close", failure);
+    if (failures[0] !== undefined) throw failures[0].error;
   }
 
   #requireAlignment(alignment: number): void {

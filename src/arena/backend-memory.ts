@@ -4,7 +4,7 @@ import type { ArenaFrame, NativeArena } from "../native/addon.js";
 import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import type { ArenaMemory } from "./arena-memory.js";
-import { addressText, publishReleaseFailure } from "./release-failure.js";
+import { publishReleaseFailure, type ReleaseFailure } from "./release-failure.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
 /** Places in the registers of {@link ArenaFrame}. */
@@ -90,10 +90,11 @@ export class BackendMemory implements ArenaMemory {
     } catch (thrown) {
       throw fromNative(thrown);
     }
+    const bytes = Number(registers[bytesRegister]);
     try {
-      this.#deallocate(registers[addressRegister] as bigint, Number(registers[bytesRegister]), registers[handleRegister] as bigint);
+      this.#deallocate(registers[addressRegister] as bigint, bytes, registers[handleRegister] as bigint);
     } catch (error) {
-      publishReleaseFailure("free", addressText(address), error);
+      publishReleaseFailure("free", { address, bytes, error });
     }
   }
 
@@ -101,20 +102,21 @@ export class BackendMemory implements ArenaMemory {
     await onceTold(() => this.free(address));
   }
 
-  close(): unknown[] | null {
+  close(): ReleaseFailure[] | null {
     requireStack(closeFrames);
     this.#live ??= callNative(() => this.native.closeRecords()) ?? undefined;
     const live = this.#live;
     if (live === undefined || this.#released) return null;
-    const errors: unknown[] = [];
+    const failures: ReleaseFailure[] = [];
     // Noted before each call: after a throw that ends this one, at the end of the stack, another close goes on behind it.
     while (this.#givenBack < live.length) {
       const at = this.#givenBack;
       this.#givenBack = at + 3;
+      const [address, bytes] = [live[at] as bigint, Number(live[at + 1])];
       try {
-        this.#deallocate(live[at] as bigint, Number(live[at + 1]), live[at + 2] as bigint);
+        this.#deallocate(address, bytes, live[at + 2] as bigint);
       } catch (error) {
-        errors.push(error);
+        failures.push({ address, bytes, error });
       }
     }
     this.#released = true;
@@ -122,14 +124,14 @@ export class BackendMemory implements ArenaMemory {
     try {
       this.#backend.releaseReserve(this.#base, this.#totalBytes);
     } catch (error) {
-      errors.push(error);
+      failures.push({ address: this.#base, bytes: this.#totalBytes, error });
     } finally {
       this.#busy = false;
     }
-    return errors;
+    return failures;
   }
 
-  async closeInBackground(): Promise<unknown[] | null> {
+  async closeInBackground(): Promise<ReleaseFailure[] | null> {
     return await onceTold(() => this.close());
   }
 
@@ -146,7 +148,7 @@ export class BackendMemory implements ArenaMemory {
     try {
       this.#backend.releaseReserve(this.#base, this.#totalBytes);
     } catch (failure) {
-      publishReleaseFailure("releaseReserve", addressText(this.#base), failure, error);
+      publishReleaseFailure("releaseReserve", { address: this.#base, bytes: this.#totalBytes, error: failure }, error);
     }
   }
 }

@@ -1,6 +1,6 @@
 import { errorOf, ModelExpressError } from "../errors.js";
 import type { ArenaMemory } from "./arena-memory.js";
-import { addressText, publishReleaseFailure } from "./release-failure.js";
+import { publishReleaseFailure } from "./release-failure.js";
 
 /** How long to wait before memory that a transfer still uses is tried again. */
 const retryMs = 250;
@@ -9,11 +9,13 @@ const retryMs = 250;
 export const closeUnreachable = new FinalizationRegistry<ArenaMemory>(closeMemory);
 
 async function closeMemory(memory: ArenaMemory): Promise<void> {
-  const address = addressText(memory.native.base);
   try {
-    for (const error of (await memory.closeInBackground()) ?? []) publishReleaseFailure("close", address, error);
+    for (const failure of (await memory.closeInBackground()) ?? []) publishReleaseFailure("close", failure);
   } catch (error) {
     if (error instanceof ModelExpressError && error.code === "ERR_ARENA_BUSY") setTimeout(closeMemory, retryMs, memory).unref();
-    else publishReleaseFailure("close", address, errorOf("ERR_INTERNAL", "an unreachable arena cannot be closed", { cause: error }));
+    else {
+      const failure = errorOf("ERR_INTERNAL", "an unreachable arena cannot be closed", { cause: error });
+      publishReleaseFailure("close", { address: memory.native.base, bytes: memory.native.totalBytes, error: failure });
+    }
   }
 }

@@ -1,9 +1,9 @@
 import { ModelExpressError } from "../errors.js";
 import type { NativeArena, NativeBackend } from "../native/addon.js";
-import { callNative, fromNative } from "../native/failure.js";
+import { awaitNative, callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import type { ArenaMemory } from "./arena-memory.js";
-import { addressText, publishReleaseFailure } from "./release-failure.js";
+import { publishReleaseFailure, type ReleaseFailure } from "./release-failure.js";
 
 /**
  * Memory of a native backend. It lives until the last of arena, views and transfers is gone, and is given back then, so nothing has to be
@@ -26,7 +26,7 @@ export class NativeMemory implements ArenaMemory {
     try {
       this.native.free(address);
     } catch (thrown) {
-      publishUnlessBusy(address, thrown);
+      this.#publishUnlessBusy(address, thrown);
     }
   }
 
@@ -34,26 +34,32 @@ export class NativeMemory implements ArenaMemory {
     try {
       await this.native.freeInBackground(address);
     } catch (thrown) {
-      publishUnlessBusy(address, thrown);
+      this.#publishUnlessBusy(address, thrown);
     }
   }
 
-  close(): unknown[] | null {
-    return callNative(() => this.native.close())?.map(fromNative) ?? null;
+  close(): ReleaseFailure[] | null {
+    return this.#failures(callNative(() => this.native.close()));
   }
 
-  async closeInBackground(): Promise<unknown[] | null> {
-    try {
-      return (await this.native.closeInBackground())?.map(fromNative) ?? null;
-    } catch (thrown) {
-      throw fromNative(thrown);
-    }
+  async closeInBackground(): Promise<ReleaseFailure[] | null> {
+    return this.#failures(await awaitNative(() => this.native.closeInBackground()));
   }
-}
 
-/** Of a free: what is not refused was done, and failed. */
-function publishUnlessBusy(address: bigint, thrown: unknown): void {
-  const error = fromNative(thrown);
-  if (!(error instanceof ModelExpressError) || error.code === "ERR_ARENA_BUSY") throw error;
-  publishReleaseFailure("free", addressText(address), error);
+  /** Of a free: what is not refused was done, and failed. */
+  #publishUnlessBusy(address: bigint, thrown: unknown): void {
+    const error = fromNative(thrown);
+    if (!(error instanceof ModelExpressError) || error.code === "ERR_ARENA_BUSY") throw error;
+    publishReleaseFailure("free", this.#failureOf(error, address));
+  }
+
+  #failures(thrown: readonly string[] | null): ReleaseFailure[] | null {
+    return thrown?.map((failure) => this.#failureOf(fromNative(failure), this.native.base)) ?? null;
+  }
+
+  /** The native half says itself which piece could not be given back; where it does not, it is the arena's. */
+  #failureOf(error: unknown, otherwise: bigint): ReleaseFailure {
+    const { address, length } = error as { readonly address?: string; readonly length?: number };
+    return { address: address === undefined ? otherwise : BigInt(address), bytes: length ?? this.native.totalBytes, error };
+  }
 }

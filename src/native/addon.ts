@@ -425,9 +425,11 @@ export interface Addon {
   createExternalArena(base: bigint, totalBytes: number, granularity: number, hostMemory: boolean): NativeArena;
   /**
    * The arena that `mx_malloc` and `mx_free`, exported to C, act on; its backend must be native. `device`: as C callers name it, -1 the host.
-   * `report(operation, failureJson)`: what they are not told; it keeps no process alive.
+   * `report(operation, failureJson)`: what they are not told; it keeps no process alive. ERR_ARENA_ACTIVE over another that is open.
    */
   setActiveArena(arena: NativeArena | null, device: number, report: (operation: string, failure: string) => void): void;
+  /** ERR_ARENA_ACTIVE where an arena is active that is open. */
+  requireNoActiveArena(): void;
 
   /** Starts reading into `arena`. `done(failureJson | null, summary | null)` comes exactly once, `settled()` once after nothing is in flight any more. */
   startTransfer(

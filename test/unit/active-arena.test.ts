@@ -67,10 +67,30 @@ describe("mx_malloc and mx_free, called from C on threads of its own", () => {
     using second = hostArena();
     setActiveArena(first);
     const address = c.malloc(1, HOST);
+    setActiveArena(null);
     setActiveArena(second);
     c.free(address, 1, HOST);
     expect(c.malloc(1, HOST)).toBe(second.base);
     expect([first.liveAllocationCount, second.liveAllocationCount]).toEqual([1, 1]);
+  });
+
+  it("stay with an active arena that is open when another is set, from JavaScript's own backends too", () => {
+    using first = hostArena();
+    using second = hostArena();
+    using scripted = new VmmArena({ backend: new StubBackend() });
+    setActiveArena(first);
+    setActiveArena(first);
+    for (const other of [second, scripted]) {
+      expect(() => setActiveArena(other)).toThrow(expect.objectContaining({ code: "ERR_ARENA_ACTIVE" }));
+    }
+    expect([activeArena(), c.malloc(1, HOST)]).toEqual([first, first.base]);
+    first.close();
+    setActiveArena(second);
+    expect(c.malloc(1, HOST)).toBe(second.base);
+    setActiveArena(null);
+    setActiveArena(scripted);
+    expect(() => setActiveArena(first)).toThrow(expect.objectContaining({ code: "ERR_ARENA_CLOSED" }));
+    expect(() => setActiveArena(second)).toThrow(expect.objectContaining({ code: "ERR_ARENA_ACTIVE" }));
   });
 
   it("give memory of the arena's own device only", () => {
@@ -178,6 +198,10 @@ describe("mx_malloc and mx_free, called from C on threads of its own", () => {
     const worker = new Worker(script, { eval: true, workerData: root });
     const [base] = await once(worker, "message");
     expect(c.malloc(1, HOST, true)).toBe(base);
+    for (const backend of [hostBackend(), new StubBackend()]) {
+      using other = new VmmArena({ backend, totalBytes: 2 ** 30 });
+      expect(() => setActiveArena(other)).toThrow(expect.objectContaining({ code: "ERR_ARENA_ACTIVE" }));
+    }
     await worker.terminate();
     // What C holds stays, however the worker ended.
     expect(c.malloc(1, HOST, true)).toBe(base + BigInt(2 * MiB));
@@ -243,6 +267,7 @@ describe("many threads of C", () => {
     using first = kind === "host" ? hostArena() : cudaArena();
     c.start(4, 1, device, touch);
     for (let round = 0; round < 50; round++) {
+      setActiveArena(null);
       setActiveArena([first, other, null][round % 3] as VmmArena | null);
       await sleep(1);
     }

@@ -183,7 +183,13 @@ describe("a backend that fails", () => {
     backend.fail.add("deallocate");
     arena.free(address);
     expect(failuresTold()).toEqual([
-      expect.objectContaining({ operation: "free", address: "0x10000000000000", message: "planned: deallocate", error: expect.any(Error) }),
+      expect.objectContaining({
+        operation: "free",
+        address: "0x10000000000000",
+        bytes: G,
+        message: "planned: deallocate",
+        error: expect.any(Error),
+      }),
     ]);
     expect([arena.mappedBytes, arena.liveAllocationCount]).toEqual([0, 0]);
     arena.free(address);
@@ -199,10 +205,13 @@ describe("a backend that fails", () => {
     expect(() => arena.close()).toThrow("planned: deallocate 1");
     expect(backend.deallocations.map(([, , handle]) => handle)).toEqual([1n, 2n, 3n]);
     expect(backend.released).toHaveLength(1);
-    expect(failuresTold().map(({ message }) => message)).toEqual([
-      "planned: deallocate 1",
-      "planned: deallocate 3",
-      "planned: releaseReserve",
+    expect(failuresTold().map(({ message, address, bytes }) => [message, address, bytes])).toEqual([
+      ["planned: deallocate 1", "0x10000000000000", G],
+      ["planned: deallocate 3", "0x10000000400000", G],
+      ["planned: releaseReserve", "0x10000000000000", arena.totalBytes],
+    ]);
+    expect(events.filter(({ event }) => event === "arena.closed")).toEqual([
+      { event: "arena.closed", address: "0x10000000000000", totalBytes: arena.totalBytes, usedBytes: 3 * G, device: arena.device },
     ]);
     arena.close();
     expect([arena.state, arena.liveAllocationCount]).toEqual(["closed", 0]);

@@ -17,7 +17,7 @@ use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 
 use crate::arena::NativeArena;
-use crate::failure::failure_json;
+use crate::failure::{failure_json, thrown};
 
 static ACTIVE: ActiveArena = ActiveArena::new();
 
@@ -39,13 +39,17 @@ type ReportArgs = FnArgs<(String, String)>;
 #[napi]
 pub fn set_active_arena(arena: Option<&NativeArena>, device: i32, report: Function<'_, ReportArgs, ()>) -> napi::Result<()> {
     let Some(arena) = arena else {
-        ACTIVE.set(None);
-        return Ok(());
+        return ACTIVE.set(None).map_err(thrown);
     };
     let report = report.build_threadsafe_function::<ReportArgs>().callee_handled::<false>().weak::<true>().build()?;
     let tell = move |operation: &'static str, error: &Error| {
         report.call((operation.to_owned(), failure_json(error)).into(), ThreadsafeFunctionCallMode::NonBlocking);
     };
-    ACTIVE.set(Some(Activation::new(arena.arena(), device, tell)));
-    Ok(())
+    ACTIVE.set(Some(Activation::new(arena.arena(), device, tell))).map_err(thrown)
+}
+
+/// See `src/native/addon.ts`.
+#[napi]
+pub fn require_no_active_arena() -> napi::Result<()> {
+    ACTIVE.require_none_but(None).map_err(thrown)
 }

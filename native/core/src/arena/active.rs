@@ -70,10 +70,14 @@ impl ActiveArena {
         ActiveArena { stripes: [const { Padded(Mutex::new(None)) }; STRIPES], setting: Mutex::new(()) }
     }
 
-    /// From now on callers allocate in `next`, or get null.
-    pub fn set(&self, next: Option<Activation>) {
+    /// From now on callers allocate in `next`, or get null. Refused while another arena is active that is open: its callers would be left with
+    /// memory that nobody frees.
+    pub fn set(&self, next: Option<Activation>) -> Result<()> {
         let next = next.map(Arc::new);
         let setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(next) = &next {
+            self.require_none_but(Some(&next.arena))?;
+        }
         let mut before = Vec::new();
         for stripe in &self.stripes {
             let share = next.as_ref().map(|activation| Arc::new(Share(Arc::clone(activation))));
@@ -82,6 +86,19 @@ impl ActiveArena {
         drop(setting);
         // The last share of an arena that nobody else has closes it: with no lock held.
         drop(before);
+        Ok(())
+    }
+
+    /// Refuses where another arena than `allowed` is active and open.
+    pub fn require_none_but(&self, allowed: Option<&Arc<Arena>>) -> Result<()> {
+        let stripe = self.stripes[0].0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(share) = &*stripe else { return Ok(()) };
+        let arena = &share.0.arena;
+        if arena.stats().closed || allowed.is_some_and(|allowed| Arc::ptr_eq(allowed, arena)) {
+            return Ok(());
+        }
+        let message = format!("another arena is active, at {:#x}: end that by setting null first", arena.base());
+        Err(Error::new("ERR_ARENA_ACTIVE", message))
     }
 
     /// `bytes` of memory of `device`; None without an active arena, for another device than its own, and where the arena refuses.

@@ -27,9 +27,9 @@ fn without_an_arena_there_is_nothing() {
     assert_eq!(active.malloc(1, 0), None);
     active.free(0x1000);
     let arena = arena_of(4);
-    active.set(Some(activation(&arena, 0).0));
+    active.set(Some(activation(&arena, 0).0)).unwrap();
     let address = active.malloc(1, 0).unwrap();
-    active.set(None);
+    active.set(None).unwrap();
     assert_eq!(active.malloc(1, 0), None);
     active.free(address);
     assert_eq!(arena.stats().live_allocation_count, 1);
@@ -38,7 +38,7 @@ fn without_an_arena_there_is_nothing() {
 #[test]
 fn memory_comes_from_the_active_arena_and_goes_back_to_it() {
     let (active, arena) = (ActiveArena::new(), arena_of(4));
-    active.set(Some(activation(&arena, -1).0));
+    active.set(Some(activation(&arena, -1).0)).unwrap();
     let address = active.malloc(G as isize + 1, -1).unwrap();
     assert_eq!((address, arena.stats().mapped_bytes), (arena.base(), 2 * G));
     active.free(address + 1);
@@ -51,7 +51,7 @@ fn memory_comes_from_the_active_arena_and_goes_back_to_it() {
 fn refusals_are_reported_once_per_code() {
     let (active, arena) = (ActiveArena::new(), arena_of(1));
     let (activation, reports) = activation(&arena, 0);
-    active.set(Some(activation));
+    active.set(Some(activation)).unwrap();
     for _ in 0..3 {
         assert_eq!([active.malloc(0, 0), active.malloc(-1, 0), active.malloc(1, 1), active.malloc(isize::MAX, 0)], [None; 4]);
     }
@@ -66,7 +66,7 @@ fn refusals_are_reported_once_per_code() {
 fn what_a_transfer_or_a_view_holds_is_freed_with_the_last_of_them() {
     let (active, arena) = (ActiveArena::new(), arena_of(4));
     let (activation, reports) = activation(&arena, 0);
-    active.set(Some(activation));
+    active.set(Some(activation)).unwrap();
     let [pinned, viewed] = [(); 2].map(|()| active.malloc(1, 0).unwrap());
     let (pin, view) = (arena.pin(pinned, 1).unwrap(), arena.view(viewed + 5, 1).unwrap());
     active.free(pinned);
@@ -81,15 +81,31 @@ fn what_a_transfer_or_a_view_holds_is_freed_with_the_last_of_them() {
 }
 
 #[test]
-fn an_arena_that_nobody_else_has_closes_when_another_is_set() {
+fn an_arena_that_nobody_else_has_closes_when_it_is_no_longer_active() {
     let active = ActiveArena::new();
     let (first, second) = (arena_of(4), arena_of(4));
-    active.set(Some(activation(&first, 0).0));
+    active.set(Some(activation(&first, 0).0)).unwrap();
     let weak = Arc::downgrade(&first);
     drop(first);
     assert!(active.malloc(1, 0).is_some());
-    active.set(Some(activation(&second, 0).0));
+    active.set(None).unwrap();
     assert!(weak.upgrade().is_none());
+    active.set(Some(activation(&second, 0).0)).unwrap();
+    assert_eq!(active.malloc(1, 0), Some(second.base()));
+}
+
+#[test]
+fn another_arena_that_is_open_is_not_replaced() {
+    let active = ActiveArena::new();
+    let (first, second) = (arena_of(4), arena_of(4));
+    active.set(Some(activation(&first, 0).0)).unwrap();
+    active.set(Some(activation(&first, 1).0)).unwrap();
+    let refused = active.set(Some(activation(&second, 0).0)).unwrap_err();
+    assert_eq!((refused.code, active.malloc(1, 1)), ("ERR_ARENA_ACTIVE", Some(first.base())));
+    assert_eq!(active.require_none_but(None).unwrap_err().code, "ERR_ARENA_ACTIVE");
+    first.close().unwrap();
+    active.require_none_but(None).unwrap();
+    active.set(Some(activation(&second, 0).0)).unwrap();
     assert_eq!(active.malloc(1, 0), Some(second.base()));
 }
 
@@ -121,7 +137,7 @@ impl VmmBackend for PanickingBackend {
 fn nothing_unwinds_into_the_caller() {
     let active = ActiveArena::new();
     let arena = Arc::new(Arena::with_backend(Box::new(PanickingBackend), 4 * G).unwrap());
-    active.set(Some(activation(&arena, 0).0));
+    active.set(Some(activation(&arena, 0).0)).unwrap();
     assert_eq!(active.malloc(1, 0), None);
     assert!(arena.close().unwrap());
 }
@@ -142,14 +158,12 @@ fn arenas_change_and_close_under_mallocs_in_flight() {
         }
         for round in 0..200 {
             let arena = arena_of(1 << 20);
-            active.set(Some(activation(&arena, 0).0));
+            active.set(Some(activation(&arena, 0).0)).unwrap();
             while arena.stats().used_bytes < 20 * G {
                 thread::yield_now();
             }
-            if round % 2 == 0 && arena.close().is_err() {
-                active.set(None);
-            } else {
-                active.set(Some(activation(&arena_of(1 << 20), 0).0));
+            if round % 2 == 1 || arena.close().is_err() {
+                active.set(None).unwrap();
             }
             // Calls that began in it are few, and end.
             while arena.close().map_err(|error| error.code) == Err("ERR_ARENA_BUSY") {
