@@ -96,6 +96,16 @@ export const envTable = Object.freeze({
     meaning: "Where the CUDA driver's library lies, where the option `library` is not given. No other place is tried then.",
     parse: (text) => text,
   }),
+  MX_ARENA_SINGLE_MR: row<boolean>({
+    name: "MX_ARENA_SINGLE_MR",
+    fallback: false,
+    defaultMeaning: "`0`",
+    unit: "0 or 1",
+    takes: "0 or 1",
+    meaning:
+      "1: `arena.register()` makes one region of a device's used range, allocations and holes, where the driver proves it legal, and the options `spanAllocations` and `spanHoles` are not given. For UCX set `UCX_TLS=^cuda_ipc` and `UCX_CUDA_COPY_REG_WHOLE_ALLOC=off` too.",
+    parse: (text) => (text === "0" ? false : text === "1" ? true : undefined),
+  }),
   MX_NIXL_LIBRARY: row<string | undefined>({
     name: "MX_NIXL_LIBRARY",
     fallback: undefined,

@@ -58,12 +58,12 @@ interface Told {
 /** Registers an arena on cuda:0 as argv says: plugin, allocations to make, those to free again, option. Prints how. */
 const layout = `
 import { cudaBackend, NixlAgent, VmmArena } from ${JSON.stringify(`${root}dist/index.js`)};
-const [plugin, count, freed, spanAllocations] = JSON.parse(process.argv[2]);
+const [plugin, count, freed, spanAllocations, spanHoles] = JSON.parse(process.argv[2]);
 const arena = new VmmArena({ backend: cudaBackend({ device: 0 }) });
 const agent = await NixlAgent.create({ name: "layout", plugins: { [plugin]: {} }, progressThread: false });
 const addresses = Array.from({ length: count }, () => arena.malloc(3_000_000));
 for (const at of freed) arena.free(addresses[at]);
-const registration = await arena.register(agent, { spanAllocations });
+const registration = await arena.register(agent, { spanAllocations, spanHoles });
 const { regions, layout, reason, byteLength } = registration;
 const inside = registration.covers(addresses[count - 1], 3_000_000);
 const later = arena.malloc(1);
@@ -85,7 +85,7 @@ interface Layout {
 }
 
 describeNixl("arena.register on CUDA", (nixl) => {
-  type Scenario = readonly [plugin: string, allocations: number, freed: readonly number[], spanAllocations?: boolean];
+  type Scenario = readonly [plugin: string, allocations: number, freed: readonly number[], spanAllocations?: boolean, spanHoles?: boolean];
   const one = 4 * 2 ** 20;
 
   it.each<[what: string, plan: string, scenario: Scenario, regions: number, layout: string, reason: RegExp, proofs: readonly boolean[]]>([
@@ -116,6 +116,16 @@ describeNixl("arena.register on CUDA", (nixl) => {
     ["holes", "", ["GDS_MT", 4, [1, 2]], 2, "runs", /one physical handle; 2 runs, for freed allocations left holes$/, [true]],
     ["holes between several, proven", "dmabuf=any", ["UCX", 5, [2], true], 2, "runs", /2 runs/, [true, true]],
     ["holes between several, refused", "", ["UCX", 4, [0, 2], true], 2, "runs", /2 runs/, [true]],
+    ["holes taken in, proven", "dmabuf=holes", ["GDS_MT", 5, [0, 2], true, true], 1, "one-region", /holes included$/, [true]],
+    [
+      "holes taken in, refused",
+      "dmabuf=any",
+      ["GDS_MT", 4, [2], true, true],
+      2,
+      "runs",
+      /^the holes are left out: .*cannot be one region/,
+      [false, true, true],
+    ],
   ])("%s", async (_, plan, scenario, regions, wanted, reason, proofs) => {
     const ledger = join(temporaryFolder(), "ledger");
     const env = { ...fakesEnv({ plan, ledger, nixl }), NIXL_LOG_LEVEL: "FATAL" };
@@ -123,7 +133,7 @@ describeNixl("arena.register on CUDA", (nixl) => {
     expect(code, stderr).toBe(0);
     const told = JSON.parse(stdout) as Layout;
     const [, allocations, freed] = scenario;
-    const byteLength = (allocations - freed.length) * one;
+    const byteLength = (allocations - (plan === "dmabuf=holes" ? 0 : freed.length)) * one;
     expect(told).toEqual({ regions, layout: wanted, reason: expect.stringMatching(reason), byteLength, inside: true, grown: false });
     const { calls, open, killed, loaded } = readLedger(ledger);
     expect(loaded.some((file) => file.includes("libcuda.so.1"))).toBe(true);
@@ -132,6 +142,18 @@ describeNixl("arena.register on CUDA", (nixl) => {
     // UCX asks the driver by itself, too.
     if (scenario[0] === "GDS_MT") expect(asked).toEqual(proofs);
     else expect(asked.includes(false)).toBe(proofs.includes(false));
+  });
+});
+
+describeNixl("MX_ARENA_SINGLE_MR", (nixl) => {
+  it.each([
+    ["1", 1, "one-region"],
+    ["0", 3, "allocations"],
+  ])("%s decides where the options do not", async (value, regions, wanted) => {
+    const env = { ...fakesEnv({ plan: "dmabuf=holes", nixl }), NIXL_LOG_LEVEL: "FATAL", MX_ARENA_SINGLE_MR: value };
+    const { code, stdout, stderr } = await runNode(layout, { env, args: [JSON.stringify(["GDS_MT", 4, [1]])] });
+    expect(code, stderr).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({ regions, layout: wanted });
   });
 });
 

@@ -8,14 +8,14 @@ import { testSeed } from "../support/seed.js";
 /** An arena as far as cutting looks at it. `prove` throws what the driver would answer. */
 function arena(memory: "host" | "device", prove?: (address: bigint, bytes: number) => void): VmmArena {
   const native = { proveOneRegion: async (address: bigint, bytes: number) => prove?.(address, bytes) };
-  return { memory, nativeMemory: prove !== undefined, native } as unknown as VmmArena;
+  return { memory, nativeMemory: prove !== undefined, native, base: 0n, usedBytes: 30 } as unknown as VmmArena;
 }
 
 const failure = (code: string) => new Error(JSON.stringify({ code, message: `${code} of the driver`, facts: {} }));
 const live = BigUint64Array.of(0n, 10n, 10n, 5n, 20n, 1n);
 
-async function cut(of: VmmArena, spans: boolean, ranges = live) {
-  const { address, length, layout, reason } = await cutRegions(of, ranges, spans, "UCX");
+async function cut(of: VmmArena, allocations: boolean, ranges = live, holes = false) {
+  const { address, length, layout, reason } = await cutRegions(of, ranges, { allocations, holes }, "UCX");
   return { regions: [...address].map((begin, row) => [begin, length[row]]), layout, reason };
 }
 
@@ -69,6 +69,29 @@ describe("cutRegions", () => {
       layout: "allocations",
     });
     expect(refused.reason).toContain("ERR_CUDA_REGION of the driver");
+  });
+
+  it("takes in the holes of a device's used range where they may be and the driver agrees", async () => {
+    const asked: unknown[] = [];
+    const agrees = arena("device", (address, bytes) => asked.push([address, bytes]));
+    const whole = await cut(agrees, true, live, true);
+    expect(whole).toEqual({ regions: [[0n, 30]], layout: "one-region", reason: expect.stringContaining("holes included") });
+    expect(asked).toEqual([[0n, 30]]);
+    const onlySideBySide = arena("device", (_, bytes) => {
+      if (bytes === 30) throw failure("ERR_CUDA_REGION");
+    });
+    const runs = [
+      [0n, 15],
+      [20n, 1],
+    ];
+    const refused = await cut(onlySideBySide, true, live, true);
+    expect(refused).toMatchObject({ regions: runs, layout: "runs" });
+    expect(refused.reason).toMatch(/^the holes are left out: ERR_CUDA_REGION of the driver; /);
+    // Where no region may span allocations, none spans holes; and the host's holes have no memory.
+    expect((await cut(agrees, false, live, true)).layout).toBe("allocations");
+    expect(await cut(arena("host"), true, live, true)).toMatchObject({ regions: runs, layout: "runs" });
+    // Without holes it is as ever.
+    expect((await cut(agrees, true, live.subarray(0, 4), true)).reason).toBe("the driver exports the allocations of a run as one dma-buf");
   });
 
   it("asks no backend that is not native", async () => {

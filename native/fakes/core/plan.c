@@ -73,7 +73,7 @@ static void read_setting(const char *statement, const char *name, const char *va
       return;
     }
   if (!strcmp(name, "fabric")) set->fabric = choice(statement, value, "not-supported|not-permitted|supported");
-  else if (!strcmp(name, "dmabuf")) set->dmabuf = choice(statement, value, "one-handle|any|none");
+  else if (!strcmp(name, "dmabuf")) set->dmabuf = choice(statement, value, "one-handle|any|none|holes");
   else if (!strcmp(name, "gds")) set->gds = choice(statement, value, "direct|compat|refused");
   else misspelt(statement, "there is no setting '%s', and a fault is written FUNCTION#WHEN=ACTION", name);
 }

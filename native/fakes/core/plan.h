@@ -8,7 +8,7 @@
 #include "functions.h"
 
 enum mx_fabric { MX_FABRIC_NOT_SUPPORTED, MX_FABRIC_NOT_PERMITTED, MX_FABRIC_SUPPORTED };
-enum mx_dmabuf { MX_DMABUF_ONE_HANDLE, MX_DMABUF_ANY, MX_DMABUF_NONE };
+enum mx_dmabuf { MX_DMABUF_ONE_HANDLE, MX_DMABUF_ANY, MX_DMABUF_NONE, MX_DMABUF_HOLES };
 enum mx_gds { MX_GDS_DIRECT, MX_GDS_COMPAT, MX_GDS_REFUSED };
 
 struct mx_settings {

@@ -52,15 +52,20 @@ MX_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *
   return LEAVE(status);
 }
 
-/* How many handles back [address, address + size); 0 where a part is not mapped. Without its RDMA flag memory cannot be exported. */
+/* How many handles back [address, address + size); 0 where a part is not mapped, unless holes are allowed. Without its RDMA flag memory cannot be exported. */
 static int handles_behind(CUdeviceptr address, size_t size, int *fd, bool *rdma) {
   int count = 0;
-  for (CUdeviceptr at = address; at < address + size; count++) {
+  for (CUdeviceptr at = address; at < address + size;) {
     struct mx_mapping *mapping = mx_mapping_at(at);
+    if (!mapping && mx_settings.dmabuf == MX_DMABUF_HOLES) {
+      at += 4096;
+      continue;
+    }
     if (!mapping) return 0;
     if (!count) *fd = mapping->physical->fd;
     *rdma = (count == 0 || *rdma) && mapping->physical->rdma;
     at = mapping->address + (mapping->plain ? mapping->physical->size : mapping->size);
+    count++;
   }
   return count;
 }
@@ -74,7 +79,7 @@ MX_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr addre
   int behind = -1;
   bool rdma = false;
   int count = handles_behind(address, size, &behind, &rdma);
-  REFUSE_IF(!count || (count > 1 && mx_settings.dmabuf != MX_DMABUF_ANY), CUDA_ERROR_INVALID_VALUE);
+  REFUSE_IF(!count || (count > 1 && mx_settings.dmabuf != MX_DMABUF_ANY && mx_settings.dmabuf != MX_DMABUF_HOLES), CUDA_ERROR_INVALID_VALUE);
   REFUSE_IF(!rdma, CUDA_ERROR_NOT_SUPPORTED);
   /* A range over several handles has no one memory file behind it: what is given stands for it only. */
   int fd = count == 1 ? fcntl(behind, F_DUPFD_CLOEXEC, 0) : memfd_create("mx-fake-range", MFD_CLOEXEC);

@@ -1,6 +1,7 @@
 import type { FileHandle } from "node:fs/promises";
 import type { VmmArena } from "../../arena/arena.js";
 import { cudaDeviceNumber } from "../../arena/cuda-backend.js";
+import { readEnv } from "../../envs.js";
 import { errorOf } from "../../errors.js";
 import { publish } from "../../events.js";
 import type { NativeFile, NativeNixlAgent } from "../../native/addon.js";
@@ -40,9 +41,15 @@ export interface RegisterOptions {
   readonly plugin?: string;
   /**
    * On a device: whether a region may span several allocations where the driver can export them as one dma-buf. Default: only for plugins that
-   * reach memory by dma-buf alone. UCX may choose `cuda_ipc`, which addresses one allocation; say true where UCX_TLS rules it out.
+   * reach memory by dma-buf alone, and with MX_ARENA_SINGLE_MR. UCX may choose `cuda_ipc`, which addresses one allocation: say true where UCX_TLS
+   * leaves it out, as in `UCX_TLS=^cuda_ipc`, and UCX_CUDA_COPY_REG_WHOLE_ALLOC=off is set, without which UCX registers single allocations.
    */
   readonly spanAllocations?: boolean;
+  /**
+   * On a device: whether one region may take in all of the arena's used range, the holes that freed allocations left included, where the driver can export
+   * that as one dma-buf. It asks what `spanAllocations` asks. Default: with MX_ARENA_SINGLE_MR. The host's holes have no memory, and are left out.
+   */
+  readonly spanHoles?: boolean;
 }
 
 export const defaultCloseTimeoutMs = 30_000;
@@ -172,7 +179,12 @@ export class NixlAgent implements AgentHandle {
     const pins = callNative(() => arena.native.live());
     if (pins.length === 0)
       throw errorOf("ERR_NIXL_REGISTER", "the arena has no allocation that could be registered", { facts: { plugin, length: 0 } });
-    const regions = await cutRegions(arena, pins, options.spanAllocations ?? pluginTraits(plugin).spansAllocations, plugin);
+    const single = readEnv("MX_ARENA_SINGLE_MR");
+    const spans = {
+      allocations: options.spanAllocations ?? (single || pluginTraits(plugin).spansAllocations),
+      holes: options.spanHoles ?? single,
+    };
+    const regions = await cutRegions(arena, pins, spans, plugin);
     const full: Pieces = { ...memory, address: regions.address, length: regions.length };
     const number = await awaitNative(() => this.native.register(row, nativeDescriptors(full), arena.native, pins, null));
     return new Registration(this, number, full, plugin, undefined, regions);

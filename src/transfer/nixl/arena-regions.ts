@@ -3,6 +3,14 @@ import { ModelExpressError } from "../../errors.js";
 import { awaitNative } from "../../native/failure.js";
 import { regionsOf } from "./descriptors.js";
 
+/** What a region of a plugin's may span. */
+export interface Spans {
+  /** Several allocations side by side. */
+  readonly allocations: boolean;
+  /** Holes too, which freed allocations left. */
+  readonly holes: boolean;
+}
+
 /**
  * How registered memory was cut into regions. `one-region`: all of it is one. `runs`: one for each run of allocations side by side, because
  * what was freed left holes. `allocations`: a run had to be cut at its allocations. `pieces`: as the caller named them.
@@ -24,15 +32,20 @@ interface Run {
   readonly end: number;
 }
 
+interface Range {
+  readonly begin: bigint;
+  readonly bytes: bigint;
+}
+
 /**
  * Cuts what is alive in an arena into as few regions as are legal. On the host a run of allocations is one region. On a device each allocation
- * is a physical handle of its own: a run of one is legal everywhere; a run of several is one region only where `spans`, and where the driver
- * proves it by exporting the run as one dma-buf.
+ * is a physical handle of its own: a run of one is legal everywhere; a run of several, or all of the used range with its holes, is one region only
+ * where `spans` says so, and where the driver proves it by exporting it as one dma-buf. Holes are never filled again: addresses are given out once.
  * @param live `[address, bytes, ...]`, ascending, at least one
- * @param spans whether whoever reads the memory can take a region over several handles
+ * @param spans what whoever reads the memory can take as one region
  * @throws ERR_CUDA_NO_CONTEXT, ERR_TRANSFER_NO_THREAD: the driver could not be asked
  */
-export async function cutRegions(arena: VmmArena, live: BigUint64Array, spans: boolean, plugin: string): Promise<ArenaRegions> {
+export async function cutRegions(arena: VmmArena, live: BigUint64Array, spans: Spans, plugin: string): Promise<ArenaRegions> {
   const runs = runsOf(live);
   const holes = runs.length === 1 ? [] : [`${runs.length} runs, for freed allocations left holes`];
   if (arena.memory === "host") {
@@ -40,13 +53,22 @@ export async function cutRegions(arena: VmmArena, live: BigUint64Array, spans: b
     return { ...regionsOf(live, true), layout: runs.length === 1 ? "one-region" : "runs", reason: reasons.join("; ") };
   }
   const reasons = new Set<string>();
+  if (spans.holes && runs.length > 1) {
+    const used = { begin: arena.base, bytes: BigInt(arena.usedBytes) };
+    const refusal = await whyCut(arena, used, spans.allocations, plugin);
+    if (refusal === undefined) {
+      const whole = { address: BigUint64Array.of(used.begin), length: Float64Array.of(Number(used.bytes)) };
+      return { ...whole, layout: "one-region", reason: "the driver exports all of the used range as one dma-buf, holes included" };
+    }
+    reasons.add(`the holes are left out: ${refusal}`);
+  }
   const regions: bigint[] = [];
   let cut = false;
   let askedOfOne = false;
   for (const run of runs) {
     const allocations = (run.end - run.begin) / 2;
     if (allocations > 1) {
-      const refusal = await whyCut(arena, live, run, spans, plugin);
+      const refusal = await whyCut(arena, rangeOf(live, run), spans.allocations, plugin);
       reasons.add(refusal ?? "the driver exports the allocations of a run as one dma-buf");
       cut ||= refusal !== undefined;
       regions.push(...(refusal === undefined ? wholeOf(live, run) : live.subarray(run.begin, run.end)));
@@ -56,7 +78,7 @@ export async function cutRegions(arena: VmmArena, live: BigUint64Array, spans: b
     if (!askedOfOne) {
       askedOfOne = true;
       reasons.add("an allocation is one physical handle");
-      const refusal = arena.nativeMemory ? await refusalOf(arena, live, run) : undefined;
+      const refusal = arena.nativeMemory ? await refusalOf(arena, rangeOf(live, run)) : undefined;
       if (refusal !== undefined) reasons.add(`not by dma-buf: ${refusal}`);
     }
     regions.push(...wholeOf(live, run));
@@ -65,19 +87,18 @@ export async function cutRegions(arena: VmmArena, live: BigUint64Array, spans: b
   return { ...regionsOf(BigUint64Array.from(regions), false), layout, reason: [...reasons, ...holes].join("; ") };
 }
 
-/** Why a run of several handles cannot be one region; undefined when it can. */
-async function whyCut(arena: VmmArena, live: BigUint64Array, run: Run, spans: boolean, plugin: string): Promise<string | undefined> {
+/** Why a range over several handles cannot be one region; undefined when it can. */
+async function whyCut(arena: VmmArena, range: Range, spans: boolean, plugin: string): Promise<string | undefined> {
   if (!spans) return `each allocation is a physical handle, and a region of ${plugin} may not span several`;
   if (!arena.nativeMemory)
     return "each allocation is a physical handle, and the arena's backend cannot prove that a region may span several";
-  return refusalOf(arena, live, run);
+  return refusalOf(arena, range);
 }
 
-/** The driver's own refusal to export the run as one dma-buf; undefined when it does, and closes that again. */
-async function refusalOf(arena: VmmArena, live: BigUint64Array, run: Run): Promise<string | undefined> {
-  const [address, bytes] = wholeOf(live, run);
+/** The driver's own refusal to export the range as one dma-buf; undefined when it does, and closes that again. */
+async function refusalOf(arena: VmmArena, { begin, bytes }: Range): Promise<string | undefined> {
   try {
-    await awaitNative(() => arena.native.proveOneRegion(address, Number(bytes)));
+    await awaitNative(() => arena.native.proveOneRegion(begin, Number(bytes)));
     return undefined;
   } catch (thrown) {
     if (thrown instanceof ModelExpressError && thrown.code === "ERR_CUDA_REGION") return thrown.message;
@@ -85,9 +106,14 @@ async function refusalOf(arena: VmmArena, live: BigUint64Array, run: Run): Promi
   }
 }
 
-function wholeOf(live: BigUint64Array, { begin, end }: Run): [address: bigint, bytes: bigint] {
+function rangeOf(live: BigUint64Array, { begin, end }: Run): Range {
   const address = live[begin] ?? 0n;
-  return [address, (live[end - 2] ?? 0n) + (live[end - 1] ?? 0n) - address];
+  return { begin: address, bytes: (live[end - 2] ?? 0n) + (live[end - 1] ?? 0n) - address };
+}
+
+function wholeOf(live: BigUint64Array, run: Run): [address: bigint, bytes: bigint] {
+  const { begin, bytes } = rangeOf(live, run);
+  return [begin, bytes];
 }
 
 function runsOf(live: BigUint64Array): Run[] {
