@@ -2,7 +2,7 @@
 // versions of Node, and by TypeScript.
 // Ends with the line "N passed, N failed": tests and checks together. What the machine lacks is skipped with the reason; under CI=true a
 // skip is a failure.
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { tryCommonJs, tryConsumers } from "./consumers.mjs";
@@ -51,6 +51,10 @@ function tryPackage(folder, node, label) {
   );
   const imported = capture(node, [script, file], { cwd: folder, timeout: 60_000 });
   count(`${label}: import`, imported.code === 0 ? compare(Number(imported.stdout)) : explain(imported));
+  const moving = join(folder, "moved-memory.mjs");
+  copyFileSync(join(root, "scripts/moved-memory.mjs"), moving);
+  const moved = capture(node, [moving, file], { cwd: folder, timeout: 60_000 });
+  count(`${label}: memory moved out of views`, moved.code === 0 && moved.stdout === "kept\n" ? undefined : explain(moved));
   tryCommonJs(folder, node, label, count);
 }
 
