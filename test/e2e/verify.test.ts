@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { chmodSync, mkdirSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { temporaryFolder } from "../support/folders.js";
+import { folderOf } from "../support/folders.js";
 import { runMx } from "../support/run-node.js";
 import { buildSafetensors, writeIndex } from "../support/safetensors.js";
 import { unavailable } from "../support/unavailable.js";
@@ -11,15 +11,6 @@ const bytes = buildSafetensors({ w: { dtype: "U8", shape: [64] } });
 const damaged = Buffer.from(bytes).fill(0xff, bytes.length - 1);
 const digest = (algorithm: string, of: Uint8Array = bytes) => createHash(algorithm).update(of).digest("hex");
 const gitBlob = createHash("sha1").update(`blob ${bytes.length}\0`).update(bytes).digest("hex");
-
-function folderOf(files: Readonly<Record<string, Buffer | string>>): string {
-  const folder = temporaryFolder();
-  for (const [name, contents] of Object.entries(files)) {
-    mkdirSync(dirname(join(folder, name)), { recursive: true });
-    writeFileSync(join(folder, name), contents);
-  }
-  return folder;
-}
 
 /** Exit code, shards and error of `mx verify --json`. */
 async function verify(path: string, ...flags: string[]) {

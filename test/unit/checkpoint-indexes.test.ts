@@ -1,21 +1,12 @@
-import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { symlinkSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { openCheckpoint } from "../../src/checkpoint/open.js";
-import { temporaryFolder } from "../support/folders.js";
+import { folderOf } from "../support/folders.js";
 import { buildSafetensors } from "../support/safetensors.js";
 
 const weights = (tensor: string) => buildSafetensors({ [tensor]: { dtype: "U8", shape: [4] } });
 const indexOf = (weightMap: Readonly<Record<string, string>>) => JSON.stringify({ metadata: {}, weight_map: weightMap });
-
-function folderOf(files: Readonly<Record<string, Buffer | string>>): string {
-  const folder = temporaryFolder();
-  for (const [name, contents] of Object.entries(files)) {
-    mkdirSync(dirname(join(folder, name)), { recursive: true });
-    writeFileSync(join(folder, name), contents);
-  }
-  return folder;
-}
 
 const opened = async (folder: string, picked?: string) => [...(await openCheckpoint(folder, { weights: picked })).tensors.keys()];
 const lone = { "mymodel.safetensors": weights("lone") };

@@ -1,23 +1,14 @@
 import { createHash } from "node:crypto";
-import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { certainLeftover, leftoverOf } from "../../src/checkpoint/leftovers.js";
 import { openCheckpoint } from "../../src/checkpoint/open.js";
-import { temporaryFolder } from "../support/folders.js";
+import { folderOf } from "../support/folders.js";
 import { buildSafetensors } from "../support/safetensors.js";
 
 const whole = buildSafetensors({ w: { dtype: "U8", shape: [4] } });
 const index = (...files: string[]) => JSON.stringify({ weight_map: Object.fromEntries(files.map((file, i) => [`t${i}`, file])) });
-
-function folderOf(files: Readonly<Record<string, Buffer | string>>): string {
-  const folder = temporaryFolder();
-  for (const [name, contents] of Object.entries(files)) {
-    mkdirSync(dirname(join(folder, name)), { recursive: true });
-    writeFileSync(join(folder, name), contents);
-  }
-  return folder;
-}
 
 function unfinished(file: string, leftover: string, tool: string) {
   return { code: "ERR_CHECKPOINT_DOWNLOAD_UNFINISHED", file, leftover, tool: expect.stringContaining(tool) };
