@@ -155,6 +155,19 @@ export function requirePowerOfTwo(option: string, value: unknown, max: number): 
 }
 
 /**
+ * Refuses what is no object, and options that do not exist: a misspelt one would silently do nothing.
+ * @throws ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN, listing the names
+ */
+export function requireKnown(what: string, options: unknown, names: readonly string[]): void {
+  if (typeof options !== "object" || options === null) throw optionInvalid(what, "an object", options);
+  const other = Object.keys(options).find((name) => !names.includes(name));
+  if (other === undefined) return;
+  throw errorOf("ERR_OPTION_UNKNOWN", `there is no option ${JSON.stringify(other)}; there are ${names.join(", ")}`, {
+    facts: { option: other },
+  });
+}
+
+/**
  * Gives back `value` when it is one of the names.
  * @throws ERR_OPTION_UNKNOWN for another string, listing the names; ERR_OPTION_INVALID for what is no string
  */

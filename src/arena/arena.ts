@@ -4,7 +4,7 @@ import { publish } from "../events.js";
 import { custom, shownAs } from "../inspection.js";
 import type { NativeArena } from "../native/addon.js";
 import { awaitNative, callNative } from "../native/failure.js";
-import { isPowerOfTwo } from "../units.js";
+import { isPowerOfTwo, optionInvalid, requireKnown } from "../units.js";
 import type { ArenaMemory } from "./arena-memory.js";
 import { BackendMemory } from "./backend-memory.js";
 import { closeUnreachable } from "./close-unreachable.js";
@@ -53,6 +53,7 @@ export class VmmArena {
    */
   constructor(options: VmmArenaOptions) {
     const backend = requireBackend(options?.backend);
+    requireKnown("VmmArena(options)", options, ["backend", "totalBytes"]);
     const totalBytes = options.totalBytes ?? DEFAULT_ARENA_BYTES;
     requireSize("totalBytes", totalBytes);
     const granularity = backend.allocationGranularity();
@@ -118,6 +119,7 @@ export class VmmArena {
     agent: { registerArena(arena: VmmArena, options?: Options): Promise<Registration> },
     options?: Options,
   ): Promise<Registration> {
+    if (typeof agent?.registerArena !== "function") throw optionInvalid("register(agent)", "a NixlAgent", agent);
     return agent.registerArena(this, options);
   }
 

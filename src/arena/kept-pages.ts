@@ -1,7 +1,7 @@
 import type { NativeBackend } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
-import { requireInteger } from "../units.js";
+import { requireInteger, requireKnown } from "../units.js";
 import { AddonBackend } from "./native-backend.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
@@ -26,11 +26,12 @@ const defaultIdleMs = 60_000;
 /** Timers of this length are still exact. */
 const maxIdleMs = 2 ** 31 - 1;
 
-/** @throws ERR_OPTION_INVALID */
+/** @throws ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN */
 export function requireKeepPages(option: string, value: KeepPagesOptions): Required<KeepPagesOptions> {
+  requireKnown(option, value, ["maxBytes", "idleMs"]);
   return {
-    maxBytes: requireInteger(`${option}.maxBytes`, value?.maxBytes, { min: 0 }),
-    idleMs: requireInteger(`${option}.idleMs`, value?.idleMs ?? defaultIdleMs, { min: 0, max: maxIdleMs }),
+    maxBytes: requireInteger(`${option}.maxBytes`, value.maxBytes, { min: 0 }),
+    idleMs: requireInteger(`${option}.idleMs`, value.idleMs ?? defaultIdleMs, { min: 0, max: maxIdleMs }),
   };
 }
 

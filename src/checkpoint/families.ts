@@ -15,12 +15,12 @@ export interface WeightChoice {
   readonly missing: readonly string[];
 }
 
-const indexName = /^(.+)\.safetensors\.index(?:\.([^.]+))?\.json$/;
+const indexName = /^(.+)\.safetensors\.index(?:\.([^.]+))?\.json$/s;
 const plainIndexName = /^(.+)\.index\.json$/;
 /** Indexes of other formats, as transformers writes them beside. */
 const foreignIndexName = /\.(bin|h5|msgpack|pt|pth|ckpt|gguf|onnx)\.index(\.[^.]+)?\.json$/;
-const numberedName = /^(.+)-(\d+)-of-(\d+)((?:\.[^.]+)?)\.safetensors$/;
-const weightsName = /^(.+)\.safetensors$/;
+const numberedName = /^(.+)-(\d+)-of-(\d+)((?:\.[^.]+)?)\.safetensors$/s;
+const weightsName = /^(.+)\.safetensors$/s;
 
 /** Longest list of missing shards that is worked out; the name of the first is what matters. */
 const missingLimit = 1000;

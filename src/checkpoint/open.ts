@@ -4,6 +4,7 @@ import { requireNotAborted } from "../aborts.js";
 import type { NativeIndex } from "../native/addon.js";
 import { addon } from "../native/load.js";
 import { awaitUntilAborted } from "../native/until-aborted.js";
+import { requireKnown } from "../units.js";
 import { abortable } from "./abortable.js";
 import { Checkpoint } from "./checkpoint.js";
 import { explained } from "./explained.js";
@@ -36,6 +37,7 @@ const maxThreads = 16;
  * @throws the errors ERR_CHECKPOINT_*; ERR_OPTION_*; ERR_ABORTED
  */
 export async function openCheckpoint(path: string | URL, options: OpenCheckpointOptions = {}): Promise<Checkpoint> {
+  requireKnown("options", options, ["weights", "signal"]);
   const { weights, signal } = options;
   requireNotAborted(signal);
   const opening = open(path, weights, signal).catch(async (error) => {

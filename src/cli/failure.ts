@@ -75,7 +75,8 @@ function usage({ code, message }: CommanderError): Told {
   return {
     exit: errorCodes[known].exit,
     code: known,
-    message: message.replace(/^error: /, ""),
+    // The help was asked of what is no command; it has been shown.
+    message: code === "commander.help" ? "there is no such command" : message.replace(/^error: /, ""),
     remedy: "`mx --help` and `mx COMMAND --help` tell what there is.",
   };
 }

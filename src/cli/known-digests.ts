@@ -107,7 +107,9 @@ async function listedDigests(file: string, folder: string, lists: ReadLists): Pr
       continue;
     }
     const alone = listedFile(source) === basename(file) && dirname(file) === folder;
-    let mine = parsed.filter(({ path }) => (path === undefined ? alone : resolvedPath(folder, path) === file));
+    let mine = parsed.filter(({ path }) =>
+      path === undefined ? alone : [resolve(folder, path), resolvedPath(folder, path)].includes(file),
+    );
     if (mine.length === 0 && dirname(file) === folder) {
       const elsewhere = parsed.filter(({ path }) => path !== undefined && basename(path.replaceAll("\\", "/")) === basename(file));
       const others = await Promise.all(elsewhere.map(({ path = "" }) => exists(resolvedPath(folder, path))));
@@ -129,6 +131,7 @@ async function listedDigests(file: string, folder: string, lists: ReadLists): Pr
   return { digests, reasons };
 }
 
+/** A backslash separates folders in the lists of Windows; here it can be a part of a name. */
 function resolvedPath(folder: string, path: string): string {
   return resolve(folder, path.replaceAll("\\", "/"));
 }

@@ -62,7 +62,8 @@ export class LoadedModel implements AsyncDisposable {
       whileInUse: (work) => this.#uses.during(work),
       assertLive: (tensor) => {
         if (this.#closed || arena.closed) {
-          throw errorOf("ERR_TENSOR_RELEASED", `the bytes of tensor ${JSON.stringify(tensor)} went with its model, which is closed`, {
+          const gone = this.#closed ? "its model" : "its arena";
+          throw errorOf("ERR_TENSOR_RELEASED", `the bytes of tensor ${JSON.stringify(tensor)} went with ${gone}, which is closed`, {
             facts: { tensor },
           });
         }

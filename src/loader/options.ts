@@ -11,7 +11,7 @@ import { driverOf, driversFilling } from "../transfer/drivers.js";
 import { type GdsLimits, gdsLimits, readsByGds } from "../transfer/gds/load-limits.js";
 import { pluginTraits } from "../transfer/nixl/plugins.js";
 import type { Progress } from "../transfer/waiting.js";
-import { describe, optionInvalid, requireInteger, requireOneOf } from "../units.js";
+import { describe, optionInvalid, requireInteger, requireKnown, requireOneOf } from "../units.js";
 import { type MemoryCheck, memoryChecks } from "./memory-check.js";
 
 /** Options of {@link loadCheckpoint}. */
@@ -91,15 +91,7 @@ const known: readonly (keyof LoadOptions)[] = [
  * @throws ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN, ERR_OPTION_CONFLICT, ERR_ENV_INVALID, ERR_ARENA_NOT_LOADABLE, ERR_ARENA_CLOSED
  */
 export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly string[] = []): LoadSettings {
-  if (typeof options !== "object" || options === null) throw optionInvalid("options", "an object", options);
-  const names: readonly string[] = [...known, ...alsoKnown];
-  for (const name of Object.keys(options)) {
-    if (!names.includes(name)) {
-      throw errorOf("ERR_OPTION_UNKNOWN", `there is no option ${JSON.stringify(name)}; there are ${names.join(", ")}`, {
-        facts: { option: name },
-      });
-    }
-  }
+  requireKnown("options", options, [...known, ...alsoKnown]);
   const driver = requireOneOf("driver", options.driver ?? readEnv("MX_DRIVER"), driverNames);
   const threads = requireInteger("threads", options.threads ?? readEnv("MX_THREADS") ?? defaultThreads(), { min: 1, max: maxThreads });
   const timeoutMs = requireInteger("timeoutMs", options.timeoutMs ?? readEnv("MX_TIMEOUT"), { min: 0, max: maxTimeoutMs });

@@ -5,7 +5,7 @@ import { errorOf } from "../errors.js";
 import { addon } from "../native/load.js";
 import type { AvailableMemory } from "../probe/memory.js";
 import { driverOf } from "../transfer/drivers.js";
-import { isPowerOfTwo, optionInvalid, requireInteger, requireOneOf, requirePowerOfTwo } from "../units.js";
+import { isPowerOfTwo, optionInvalid, requireInteger, requireKnown, requireOneOf, requirePowerOfTwo } from "../units.js";
 import { cutChunks, defaultMaxChunkBytes, minMaxChunkBytes } from "./chunks.js";
 import { availableNow } from "./claims.js";
 import { type LoadPlan, makeLoadPlan, type ShardPlanParts } from "./load-plan.js";
@@ -163,11 +163,26 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
   });
 }
 
+const planOptionNames = [
+  "include",
+  "exclude",
+  "placement",
+  "alignmentBytes",
+  "maxChunkBytes",
+  "device",
+  "driver",
+  "threads",
+  "availableMemory",
+  "pageCongruent",
+  "hostPageBytes",
+] satisfies (keyof PlanOptions)[];
+
 /**
  * @internal Checks options as far as that needs no checkpoint, and fills in defaults.
  * @throws ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN
  */
 export function requirePlanOptions(options: PlanOptions) {
+  requireKnown("options", options, planOptionNames);
   const device = requireDeviceName("device", options.device ?? "host");
   requireSelector("include", options.include);
   requireSelector("exclude", options.exclude);

@@ -157,3 +157,26 @@ it("mx verify says of an unverified file that parts of it may never have been wr
   expect(shard).toMatchObject({ status: "unverified" });
   expect(shard.reason).toMatch(/; only .* of its 8 MiB are stored, the rest may be zeros that a download never filled$/);
 });
+
+it("mx verify reads names as sha256sum escapes them, and as Windows writes folders", async () => {
+  const list = (right: string) => `\\${right}  a\\\\b.safetensors\n${digest("sha256")}  .\\c.safetensors\n`;
+  const files = { "a\\b.safetensors": bytes, "c.safetensors": bytes };
+  const folder = folderOf({ ...files, SHA256SUMS: list(digest("sha256")) });
+  for (const name of Object.keys(files)) expect(await verify(join(folder, name))).toMatchObject({ code: 0, shards: [{ status: "ok" }] });
+  const wrong = folderOf({ ...files, SHA256SUMS: list("0".repeat(64)) });
+  expect(await verify(join(wrong, "a\\b.safetensors"))).toMatchObject({ code: 65, shards: [{ status: "mismatch" }] });
+});
+
+it("mx verify checks an index whose digest is known, and asks for none", async () => {
+  const index = JSON.stringify({ metadata: {}, weight_map: { w: "model.safetensors" } });
+  const lists = (of: string) => `${digest("sha256")}  model.safetensors\n${of}`;
+  const folder = (list: string) => folderOf({ "model.safetensors": bytes, "model.safetensors.index.json": index, SHA256SUMS: list });
+  const named = (hex: string) => `${hex}  model.safetensors.index.json\n`;
+  const run = async (list: string) => {
+    const { code, stdout } = await runMx(["verify", folder(list), "--json", "--require"]);
+    return { code, status: JSON.parse(stdout).index?.status ?? null };
+  };
+  expect(await run(lists(named(digest("sha256", Buffer.from(index)))))).toEqual({ code: 0, status: "ok" });
+  expect(await run(lists(named("0".repeat(64))))).toEqual({ code: 65, status: "mismatch" });
+  expect(await run(lists(""))).toEqual({ code: 0, status: null });
+});

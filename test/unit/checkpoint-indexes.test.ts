@@ -109,3 +109,7 @@ describe("an index counts", () => {
     });
   });
 });
+
+it("weights with a line break in their name are found", async () => {
+  expect(await opened(folderOf({ "a\nb.safetensors": weights("odd") }))).toEqual(["odd"]);
+});

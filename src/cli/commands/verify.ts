@@ -1,5 +1,5 @@
 import { stat } from "node:fs/promises";
-import { dirname } from "node:path";
+import { basename, dirname } from "node:path";
 import { type Command, Option } from "commander";
 import { abortable } from "../../checkpoint/abortable.js";
 import { openCheckpoint } from "../../checkpoint/open.js";
@@ -18,7 +18,8 @@ interface VerifyOptions {
   readonly require?: true;
 }
 
-interface VerifiedShard {
+/** A shard, or the index. */
+interface VerifiedFile {
   readonly name: string;
   readonly file: string;
   readonly byteLength: number;
@@ -61,12 +62,14 @@ async function verify(path: string, { weights, json, require }: VerifyOptions, {
   const checkpoint = await openCheckpoint(path, { signal, ...(weights === undefined ? {} : { weights }) });
   const folder = checkpoint.kind === "folder" ? checkpoint.path : dirname(checkpoint.path);
   const lists: ReadLists = new Map();
-  const known = await Promise.all(
+  const found = await Promise.all(
     checkpoint.shards.map(async (shard) => {
       const { digests, reason } = await knownDigests(shard.file, folder, lists);
       return { shard, digests, reason: `${reason}${await sparseNote(shard)}` };
     }),
   );
+  const index = await knownIndex(checkpoint.indexFile, folder, lists);
+  const known = [...found, ...index];
   const files = known
     .filter(({ digests }) => digests.length > 0)
     .map(({ shard, digests }) => ({ ...shard, algorithms: [...new Set(digests.map(({ algorithm }) => algorithm))] }));
@@ -77,23 +80,24 @@ async function verify(path: string, { weights, json, require }: VerifyOptions, {
   } finally {
     bar.stop();
   }
-  const shards = known.map(({ shard: { name, file, byteLength }, digests: expected, reason }): VerifiedShard => {
+  const verified = known.map(({ shard: { name, file, byteLength }, digests: expected, reason }): VerifiedFile => {
     const digests = hashed.get(file) ?? {};
     if (expected.length === 0) return { name, file, byteLength, status: "unverified", reason, digests, expected };
     const status = expected.every(({ algorithm, digest }) => digests[algorithm] === digest) ? "ok" : "mismatch";
     return { name, file, byteLength, status, ...(digests.sha256 === undefined ? {} : { sha256: digests.sha256 }), digests, expected };
   });
-  if (json) output.json({ path: checkpoint.path, structure: "ok", shards });
+  const shards = verified.slice(0, found.length);
+  if (json) output.json({ path: checkpoint.path, structure: "ok", shards, index: verified[found.length] ?? null });
   else {
     output.table(
       [
-        { title: "shard" },
+        { title: "file" },
         { title: "bytes", right: true },
         { title: "structure" },
         { title: "bytes are" },
         { title: "known from, or why not" },
       ],
-      shards.map(({ name, byteLength, status, expected, reason }) => [
+      verified.map(({ name, byteLength, status, expected, reason }) => [
         name,
         formatBytes(byteLength),
         "ok",
@@ -102,8 +106,8 @@ async function verify(path: string, { weights, json, require }: VerifyOptions, {
       ]),
     );
   }
-  const [bad] = shards.filter(({ status }) => status === "mismatch");
-  if (bad !== undefined) throw mismatch(bad, shards);
+  const [bad] = verified.filter(({ status }) => status === "mismatch");
+  if (bad !== undefined) throw mismatch(bad, verified);
   const open = shards.filter(({ status }) => status === "unverified");
   const [first] = open;
   if (require && first !== undefined) {
@@ -111,6 +115,15 @@ async function verify(path: string, { weights, json, require }: VerifyOptions, {
       facts: { file: first.file, unverified: open.length },
     });
   }
+}
+
+/** The index, where a digest of it is known: its structure is checked in any case, and lists are often of the weights alone. */
+async function knownIndex(file: string | undefined, folder: string, lists: ReadLists) {
+  if (file === undefined) return [];
+  const { digests } = await knownDigests(file, folder, lists);
+  if (digests.length === 0) return [];
+  const { size: byteLength } = await stat(file);
+  return [{ shard: { name: basename(file), file, byteLength }, digests, reason: "" }];
 }
 
 /**
@@ -128,13 +141,13 @@ async function sparseNote({ file, byteLength }: { readonly file: string; readonl
   return `; only ${formatBytes(storedBytes)} of its ${formatBytes(byteLength)} are stored, the rest may be zeros that a download never filled`;
 }
 
-function mismatch({ file, sha256, digests, expected }: VerifiedShard, shards: readonly VerifiedShard[]) {
-  const count = shards.filter(({ status }) => status === "mismatch").length;
+function mismatch({ file, sha256, digests, expected }: VerifiedFile, files: readonly VerifiedFile[]) {
+  const count = files.filter(({ status }) => status === "mismatch").length;
   const wanted = expected.map(({ algorithm, digest, source }) => `${algorithm} ${digest} (${source})`).join(", ");
   const has = Object.entries(digests).map(([algorithm, digest]) => `${algorithm} ${digest}`);
   const contradictory = expected.some((one) => expected.some((other) => one.algorithm === other.algorithm && one.digest !== other.digest));
   const contradiction = contradictory ? "; what is expected contradicts itself" : "";
-  const message = `${count} of ${shards.length} shard(s) differ: ${file} has ${has.join(", ")}, expected ${wanted}${contradiction}`;
+  const message = `${count} of ${files.length} file(s) differ: ${file} has ${has.join(", ")}, expected ${wanted}${contradiction}`;
   return errorOf("ERR_VERIFY_MISMATCH", message, { facts: { file, ...(sha256 === undefined ? {} : { sha256 }), digests, expected } });
 }
 

@@ -7,6 +7,7 @@ import { publish } from "../../events.js";
 import type { NativeFile, NativeNixlAgent } from "../../native/addon.js";
 import { awaitNative, callNative, fromNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
+import { requireKnown } from "../../units.js";
 import { deferred } from "../deferred.js";
 import { duplicateFile } from "../duplicate-file.js";
 import { keepingAlive } from "../settled.js";
@@ -98,6 +99,7 @@ export class NixlAgent implements AgentHandle {
    * @throws ERR_OPTION_INVALID, ERR_NIXL_NOT_FOUND, ERR_NIXL_AGENT, ERR_NIXL_PLUGIN
    */
   static async create(options: NixlAgentOptions): Promise<NixlAgent> {
+    requireKnown("NixlAgent.create(options)", options, ["name", "plugins", "progressThread", "listenPort", "closeTimeoutMs", "library"]);
     requireOptions(options);
     const api = await loadNixl(options);
     const answer = deferred<string[]>();

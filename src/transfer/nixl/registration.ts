@@ -1,3 +1,4 @@
+import { custom, shownAs } from "../../inspection.js";
 import { awaitNative } from "../../native/failure.js";
 import type { AgentHandle } from "./agent-handle.js";
 import type { ArenaRegions, RegionLayout } from "./arena-regions.js";
@@ -69,6 +70,17 @@ export class Registration {
       throw error;
     });
     return this.#closed;
+  }
+
+  /** What is registered, where, and how it was cut. */
+  toJSON() {
+    const { plugin, byteLength, regions, layout, reason, file = null } = this;
+    return { agent: this.agent.name, plugin, kind: this.pieces.kind, byteLength, regions, layout, reason, file };
+  }
+
+  /** @internal A short form for `util.inspect`. */
+  [custom](depth: number, options: object): string {
+    return shownAs("Registration", this.toJSON(), depth, options);
   }
 
   [Symbol.asyncDispose](): Promise<void> {
