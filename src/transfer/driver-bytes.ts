@@ -15,7 +15,7 @@ export interface ReadShape {
 export interface DriverBytes {
   /** Stacks of its threads, in user space and in the kernel, and what malloc keeps for each. */
   readonly threadBytes: number;
-  /** Reads in flight: the ring, and what the kernel holds for each; of a mapped file the pages that are read ahead. */
+  /** Reads in flight: the ring, and what the kernel holds for each; of a mapped file and of reads through the page cache the pages that are read ahead. */
   readonly ringBytes: number;
   /** Buffers of direct reads whose target is not aligned. */
   readonly bounceBytes: number;
@@ -35,6 +35,9 @@ export const noDriverBytes: DriverBytes = Object.freeze({
 
 /** A stack of 16 KiB in the kernel; of the one in user space, and of malloc's arena for the thread, some pages are touched. */
 export const bytesOfThread = 128 * 1024;
+
+/** What the kernel reads ahead of each thread that touches the pages, and cannot drop meanwhile. */
+export const readAheadBytes = 2 * 2 ** 20;
 
 /** Of two drivers that do not read at one time. */
 export function largerOf(one: DriverBytes, other: DriverBytes): DriverBytes {

@@ -24,12 +24,18 @@ const ringReadBytes = 10 * 1024;
 const maxBounces = 64 + 1;
 const maxBounceBytes = 512 * 1024;
 
+/** What the kernel may read ahead of each thread, and cannot drop meanwhile: hosts with fast disks set `read_ahead_kb` so high. */
+const maxReadAheadBytes = 8 * 2 ** 20;
+
 /** What the two lanes take: `direct` where there is a direct one. */
 export function lanesTake({ bytes, ranges, bouncedBytes, threads, maxChunkBytes }: ReadShape, direct: boolean): DriverBytes {
   if (bytes === 0) return noDriverBytes;
   const blocks = Math.max(ranges, Math.ceil(bytes / Math.min(maxChunkBytes, 2 ** 20)));
   const readers = Math.min(threads, blocks);
-  if (!direct || bytes < minDirectBytes) return { ...noDriverBytes, threadBytes: readers * bytesOfThread };
+  if (!direct || bytes < minDirectBytes) {
+    const readAhead = Math.min(bytes, (2 + readers) * maxReadAheadBytes);
+    return { ...noDriverBytes, threadBytes: readers * bytesOfThread, ringBytes: readAhead };
+  }
   const reads = Math.min(queueDepth, ranges + Math.ceil(bytes / Math.min(maxChunkBytes, maxDirectBytes)));
   return {
     ...noDriverBytes,

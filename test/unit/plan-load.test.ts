@@ -126,12 +126,12 @@ describe("the plan", () => {
       totals: { tensors: 1, bytes: 5, ranges: 1, chunks: 1, allocationBytes: 5, alignmentWasteBytes: 0 },
       memory: {
         requiredBytes: 4096,
-        slackBytes: 4096 + MIB + 1 + 256 + 128 * 1024,
+        slackBytes: 4096 + MIB + 1 + 256 + 128 * 1024 + 5,
         slack: {
           pageTableBytes: 4096,
           processBytes: MIB + 1 + 256,
           threadBytes: 128 * 1024,
-          ringBytes: 0,
+          ringBytes: 5,
           bounceBytes: 0,
           pinnedBytes: 0,
           libraryBytes: 0,
@@ -208,7 +208,7 @@ describe("assertFits", () => {
     assertFits(planLoad(source, { ...options, availableMemory: { bytes, limitedBy: "/sys/fs/cgroup" } }));
 
   it("asks for whole pages, and what the load takes beside them", () => {
-    const slackBytes = 4096 + (MIB + 50 + 256) + 128 * 1024;
+    const slackBytes = 4096 + (MIB + 50 + 256) + 128 * 1024 + 1600;
     expect(() => fits(4096 + slackBytes)).not.toThrow();
     expect(() => fits(4096 + slackBytes - 1)).toThrow(
       expect.objectContaining({
@@ -235,7 +235,7 @@ describe("assertFits", () => {
       pinnedBytes: 0,
       libraryBytes: 0,
     });
-    expect(planned({ driver: "pread", threads: 4 }).slack).toMatchObject({ threadBytes: 4 * 128 * 1024, ringBytes: 0 });
+    expect(planned({ driver: "pread", threads: 4 }).slack).toMatchObject({ threadBytes: 4 * 128 * 1024, ringBytes: 6 * 8 * MIB });
     expect(planned({ driver: "nixl", threads: 4 }).slack).toMatchObject({ threadBytes: 5 * 128 * 1024, libraryBytes: 48 * MIB });
     expect(planned({ driver: "map", threads: 4 })).toMatchObject({
       requiredBytes: 0,
