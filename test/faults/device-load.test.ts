@@ -161,7 +161,7 @@ describeNixl("a load to a device by the real GDS_MT over the stand-ins", (nixl) 
 
   it("tells a short read with plugin and file", async () => {
     const path = writeCheckpoint(first);
-    const { told, ledger } = await loadOnDevice(path, { device, driver: "nixl" }, { nixl, plan: "cuFileRead#1=short:100" });
+    const { told, ledger } = await loadOnDevice(path, { device, driver: "nixl" }, { nixl, plan: "cuFileRead#*=short:100" });
     expect(told.thrown).toMatchObject([{ step: "load", code: "ERR_NIXL_TRANSFER", plugin: "GDS_MT", file: path }]);
     expect(ledger.open).toEqual([]);
   });
