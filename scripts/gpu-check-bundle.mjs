@@ -162,6 +162,6 @@ function must(command, args) {
 if (isMain(import.meta.url)) {
   await main(async () => {
     const folder = await bundle();
-    if (process.argv.includes("--try")) tryBundle(folder);
+    if (process.argv.includes("--try")) await tryBundle(folder);
   });
 }

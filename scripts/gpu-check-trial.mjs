@@ -4,7 +4,7 @@ import { spawnSync } from "node:child_process";
 import { copyFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { capture, root, Stop } from "./process.mjs";
+import { capture, must, root, Stop } from "./process.mjs";
 
 /** A mount namespace of its own, with what the kernel shows, and a network that has its loopback alone. */
 const enter = `
@@ -21,25 +21,25 @@ const faults = [
 ].flat();
 
 /** @param bundle folder of the unpacked bundle */
-export function tryBundle(bundle) {
+export async function tryBundle(bundle) {
   const empty = mkdtempSync(join(tmpdir(), "mx-empty-root-"));
   try {
-    furnish(empty, bundle);
+    await furnish(empty, bundle);
     const plain = outcomesIn(empty, []);
-    require(plain, { memory: "ok", bus: "ok" });
-    require(outcomesIn(empty, faults), { memory: "hung", bus: "crashed" });
+    requireOutcomes(plain, { memory: "ok", bus: "ok" });
+    requireOutcomes(outcomesIn(empty, faults), { memory: "hung", bus: "crashed" });
     console.log(`Tried in an empty root: ${Object.keys(plain).length} steps answered; a hang and a crash lost their own steps alone.`);
   } finally {
     rmSync(empty, { recursive: true, force: true });
   }
 }
 
-function furnish(empty, bundle) {
+async function furnish(empty, bundle) {
   for (const folder of ["proc", "sys", "dev", "tmp", "bin"]) mkdirSync(join(empty, folder));
   cpSync(bundle, join(empty, "check"), { recursive: true });
   const fakes = join(empty, "fakes");
-  must("sh", [join(root, "native/fakes/build.sh"), fakes]);
-  must("cc", ["-shared", "-fPIC", "-o", join(fakes, "crash.so"), join(root, "test/support/crash.c")]);
+  await must("sh", [join(root, "native/fakes/build.sh"), fakes]);
+  await must("cc", ["-shared", "-fPIC", "-o", join(fakes, "crash.so"), join(root, "test/support/crash.c")]);
   copyFileSync("/bin/sh", join(empty, "bin/sh"));
   // By what they are called: the loader and its search path are where they are here.
   const needed = ["/bin/sh", join(bundle, "node")].flatMap((file) =>
@@ -83,12 +83,7 @@ function readLines(report, stderr) {
 }
 
 /** Every step is ok but for those expected otherwise. */
-function require(outcomes, expected) {
+function requireOutcomes(outcomes, expected) {
   const wrong = Object.entries(outcomes).filter(([step, outcome]) => !needsRealDriver.has(step) && outcome !== (expected[step] ?? "ok"));
   if (wrong.length > 0 || outcomes.memory === undefined) throw new Stop(`in an empty root: ${JSON.stringify(outcomes)}`);
-}
-
-function must(command, args) {
-  const { code, stderr } = capture(command, args);
-  if (code !== 0) throw new Stop(`\`${command} ${args.join(" ")}\` failed: ${stderr}`);
 }

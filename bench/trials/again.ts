@@ -1,7 +1,7 @@
 /** A load, its close, a pause in which the host of a virtual machine takes free memory back, and the load again, which is timed. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { importBuilt } from "../paths.js";
-import { compareWithFiles } from "./compare.js";
+import { comparedBytes } from "./compare.js";
 import { firstCall, peakBytes, prepareMachine, printFigures, readJob } from "./job.js";
 
 /** Free pages are given back to the host some seconds after they were freed. */
@@ -20,13 +20,7 @@ await sleep(pauseMs);
 const start = performance.now();
 const model = await loadCheckpoint(job.path, options);
 const loaded = performance.now();
-const bytes = job.compare
-  ? compareWithFiles(job.files, (name, offset, length) => {
-      const tensor = model.tensors.get(name);
-      if (tensor === undefined) throw new Error(`tensor ${name} was not loaded`);
-      return tensor.bytes(offset, length);
-    })
-  : model.report.bytes;
+const bytes = comparedBytes(job, model);
 const { times, memory, hugePageBytes } = model.report;
 const closing = performance.now();
 await model.close();

@@ -1,9 +1,21 @@
 import { closeSync, openSync, readSync } from "node:fs";
+import type { LoadedModel } from "../../src/index.js";
+import type { TrialJob } from "./job.js";
 
 const stepBytes = 8 * 2 ** 20;
 
 interface Entry {
   readonly data_offsets: readonly [number, number];
+}
+
+/** Bytes of a loaded model, each held against the files where the job asks for that; else what the report says. */
+export function comparedBytes({ compare, files }: TrialJob, model: LoadedModel): number {
+  if (!compare) return model.report.bytes;
+  return compareWithFiles(files, (name, offset, length) => {
+    const tensor = model.tensors.get(name);
+    if (tensor === undefined) throw new Error(`tensor ${name} was not loaded`);
+    return tensor.bytes(offset, length);
+  });
 }
 
 /** Holds every tensor of the files against what was loaded, byte for byte. The header is read here, not by the product. Returns the bytes. */

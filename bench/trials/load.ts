@@ -1,6 +1,6 @@
 /** One load: from the call to the last byte in place; then, apart, the objects of all tensors, a touch of every page, and the comparison. */
 import { importBuilt } from "../paths.js";
-import { compareWithFiles } from "./compare.js";
+import { comparedBytes } from "./compare.js";
 import { firstCall, peakBytes, prepareMachine, printFigures, readJob } from "./job.js";
 
 const job = readJob();
@@ -25,13 +25,7 @@ let touched = 0;
 if (touch) for (const tensor of objects) for (let at = 0, bytes = tensor.bytes(); at < bytes.length; at += 4096) touched += bytes[at] ?? 0;
 const touchEnd = performance.now();
 
-const bytes = job.compare
-  ? compareWithFiles(job.files, (name, offset, length) => {
-      const tensor = model.tensors.get(name);
-      if (tensor === undefined) throw new Error(`tensor ${name} was not loaded`);
-      return tensor.bytes(offset, length);
-    })
-  : model.report.bytes;
+const bytes = comparedBytes(job, model);
 if (bytes !== model.report.bytes) throw new Error(`${model.report.bytes} bytes reported, ${bytes} in the files`);
 const { times, allocationBytes, hugePageBytes } = model.report;
 await model.close();

@@ -28,9 +28,8 @@ let active: VmmArena | null = null;
 
 /**
  * Makes `arena` the one that `mx_malloc` and `mx_free` act on, for the whole process, whatever thread sets it; null ends that, and has to come
- * between two arenas. Calls that
- * run meanwhile end in the arena they began with. The arena stays open and reachable, and what C got from it stays valid until the arena is
- * closed; a closed arena gives null.
+ * between two arenas. Calls that run meanwhile end in the arena they began with. The arena stays open and reachable, and what C got from it stays
+ * valid until the arena is closed; a closed arena gives null.
  *
  * What C callers are not told is published as `arena.c-call-failed`: each code of a refused `mx_malloc` once, and every `mx_free` that
  * failed.

@@ -1,6 +1,7 @@
 import { readdir, readlink, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
 import type { ErrorCode } from "../error-codes.js";
+import { isWeightName } from "./families.js";
 import { leftoverOf } from "./leftovers.js";
 
 /** Something on disk that tells of an unfinished download. */
@@ -90,10 +91,6 @@ async function hashOf(name: string): Promise<string> {
 function isIncomplete(path: string, file: string, hash: string): boolean {
   const name = basename(path);
   return dirname(path) === dirname(file) && (name.startsWith(`${hash}.`) || name.startsWith(`${basename(file)}.`));
-}
-
-function isWeightName(name: string): boolean {
-  return /\.safetensors(\.index(\.[^.]+)?\.json)?$/.test(name);
 }
 
 async function real(path: string): Promise<string> {

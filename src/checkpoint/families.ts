@@ -22,6 +22,16 @@ const foreignIndexName = /\.(bin|h5|msgpack|pt|pth|ckpt|gguf|onnx)\.index(\.[^.]
 const numberedName = /^(.+)-(\d+)-of-(\d+)((?:\.[^.]+)?)\.safetensors$/s;
 const weightsName = /^(.+)\.safetensors$/s;
 
+/** Whether a file name is that of an index of safetensors, in full. */
+export function isIndexName(name: string): boolean {
+  return indexName.test(name);
+}
+
+/** Whether a file name is that of safetensors weights or of their index. */
+export function isWeightName(name: string): boolean {
+  return weightsName.test(name) || isIndexName(name);
+}
+
 /** Longest list of missing shards that is worked out; the name of the first is what matters. */
 const missingLimit = 1000;
 

@@ -4,7 +4,7 @@ import { CheckpointError } from "../errors.js";
 import type { NativeIndex } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
-import type { WeightChoice } from "./families.js";
+import { isIndexName, type WeightChoice } from "./families.js";
 import { isForeignWeights } from "./foreign-weights.js";
 import { shardPath } from "./shard-path.js";
 
@@ -44,7 +44,7 @@ export async function chosenWeights(
     const kept: WeightChoice[] = [];
     for (const choice of tier) {
       // What would be taken anyway need not be read before its turn.
-      const only = tier.length === 1 && others.length === 0 && hasFullName(choice.name);
+      const only = tier.length === 1 && others.length === 0 && isIndexName(choice.name);
       const taken = only || choice.name === weights || isWeights(choice);
       if (taken || (await concerns(folder, choice, others, indexes))) kept.push(choice);
     }
@@ -52,11 +52,7 @@ export async function chosenWeights(
     if (kept.length > 0) return { candidates: whole.length > 0 ? whole : kept, indexes };
   }
   const [first = []] = tiers.filter((tier) => tier.length > 0);
-  return { candidates: first.filter(({ name }) => hasFullName(name) || indexes.has(name)), indexes };
-}
-
-function hasFullName(index: string): boolean {
-  return /\.safetensors\.index(\.[^.]+)?\.json$/.test(index);
+  return { candidates: first.filter(({ name }) => isIndexName(name) || indexes.has(name)), indexes };
 }
 
 /** Whether an index tells of weights in the folder. One that cannot be read does if its name says so. */
@@ -69,7 +65,7 @@ async function concerns(folder: string, { name, stem }: WeightChoice, others: re
     return false;
   } catch (error) {
     if (!(error instanceof CheckpointError)) throw error;
-    return hasFullName(name) && others.some((other) => other.stem === stem);
+    return isIndexName(name) && others.some((other) => other.stem === stem);
   }
 }
 

@@ -6,7 +6,7 @@ import type { OpenCheckpointOptions } from "../checkpoint/open.js";
 import { type DriverName, driverNames, maxThreads, maxTimeoutMs, readEnv } from "../envs.js";
 import { errorOf } from "../errors.js";
 import { addon } from "../native/load.js";
-import { maxDefaultThreads, type PlanOptions, requirePlanOptions } from "../plan/plan-load.js";
+import { maxDefaultThreads, type PlanOptions, requirePlanOptions, sharedOptionNames } from "../plan/plan-load.js";
 import { driverOf, driversFilling } from "../transfer/drivers.js";
 import { type GdsLimits, gdsLimits, readsByGds } from "../transfer/gds/load-limits.js";
 import { pluginTraits } from "../transfer/nixl/plugins.js";
@@ -68,15 +68,8 @@ export interface LoadSettings {
 
 const known: readonly (keyof LoadOptions)[] = [
   "weights",
-  "include",
-  "exclude",
-  "placement",
-  "alignmentBytes",
-  "maxChunkBytes",
-  "device",
-  "driver",
   "plugin",
-  "threads",
+  ...sharedOptionNames,
   "timeoutMs",
   "closeTimeoutMs",
   "signal",

@@ -279,6 +279,12 @@ export interface IoSupport {
   readonly dioMemAlign: number;
 }
 
+/**
+ * What became of a setting: `set` here, for this process, its children and every UCX loaded later; `user-set`, and left as it is; `loaded-before`:
+ * UCX was in the process already, with its default; `refused` by the C library for lack of memory.
+ */
+export type NativeUcxSettingState = "set" | "user-set" | "loaded-before" | "refused";
+
 /** A variable to set where neither it nor one of `others` is set and UCX is not loaded yet. */
 export interface NativeUcxSetting {
   readonly variable: string;
@@ -291,7 +297,7 @@ export interface NativeNixl {
   /** File it was loaded from, as the loader says. */
   readonly path: string;
   /** What became of each setting, in their order; the first load of the process settles it. */
-  readonly ucxSettings: readonly ("set" | "user-set" | "loaded-before" | "refused")[];
+  readonly ucxSettings: readonly NativeUcxSettingState[];
   /** Makes an agent on a thread of its own; `answer(failureJson | null, names of all plugins | null)` comes once. */
   createAgent(spec: NixlAgentSpec, answer: (failure: string | null, plugins: string[] | null) => void): NativeNixlAgent;
 }

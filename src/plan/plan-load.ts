@@ -163,7 +163,8 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
   });
 }
 
-const planOptionNames = [
+/** @internal Options that a load has as well. */
+export const sharedOptionNames = [
   "include",
   "exclude",
   "placement",
@@ -172,10 +173,9 @@ const planOptionNames = [
   "device",
   "driver",
   "threads",
-  "availableMemory",
-  "pageCongruent",
-  "hostPageBytes",
 ] satisfies (keyof PlanOptions)[];
+
+const planOptionNames = [...sharedOptionNames, "availableMemory", "pageCongruent", "hostPageBytes"] satisfies (keyof PlanOptions)[];
 
 /**
  * @internal Checks options as far as that needs no checkpoint, and fills in defaults.

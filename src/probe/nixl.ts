@@ -2,7 +2,7 @@ import { existsSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { loadNixl, type NixlApiOptions } from "../transfer/nixl/api.js";
 import { type LibraryTried, whyNowhere } from "../transfer/nixl/library-paths.js";
-import { type UcxSettingState, ucxSettingMeaning, ucxSettings } from "../transfer/nixl/ucx-settings.js";
+import { settledUcxSettings } from "../transfer/nixl/ucx-settings.js";
 import { type Finding, found, missing } from "./finding.js";
 
 const name = "nixl";
@@ -14,11 +14,11 @@ export async function nixlFinding(options: NixlApiOptions, environment: NodeJS.P
     const { path, version, native } = await loadNixl(options);
     const plugins = pluginsBeside(path, environment);
     const shown = plugins.length === 0 ? "no plugins beside it" : `plugins ${plugins.join(", ")}`;
-    const states = ucxSettings.map((setting, index) => ({ setting, state: native.ucxSettings[index] as UcxSettingState }));
+    const states = settledUcxSettings(native);
     const setHere = states.filter(({ state }) => state === "set").map(({ setting: { variable, value } }) => `${variable}=${value}`);
     const settings = [
       ...(setHere.length === 0 ? [] : [`set so that UCX does no harm: ${setHere.join(", ")}`]),
-      ...states.filter(({ state }) => state !== "set").map(({ setting, state }) => ucxSettingMeaning(setting, state)),
+      ...states.filter(({ state }) => state !== "set").map(({ meaning }) => meaning),
     ].join("; ");
     return found(name, `${path}, version ${version ?? "unknown"}; ${shown}; ${settings}`, {
       path,

@@ -36,9 +36,6 @@ export const noDriverBytes: DriverBytes = Object.freeze({
 /** A stack of 16 KiB in the kernel; of the one in user space, and of malloc's arena for the thread, some pages are touched. */
 export const bytesOfThread = 128 * 1024;
 
-/** What the kernel reads ahead of each thread that touches the pages, and cannot drop meanwhile. */
-export const readAheadBytes = 2 * 2 ** 20;
-
 /** Of two drivers that do not read at one time. */
 export function largerOf(one: DriverBytes, other: DriverBytes): DriverBytes {
   return {

@@ -2,7 +2,10 @@ import type { TransferSummary } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import type { Transfer, TransferBatch, TransferDriver } from "./driver.js";
-import { noDriverBytes, readAheadBytes } from "./driver-bytes.js";
+import { noDriverBytes } from "./driver-bytes.js";
+
+/** What the kernel reads ahead of each thread that touches the pages, and cannot drop meanwhile. */
+const readAheadBytes = 2 * 2 ** 20;
 
 /**
  * Maps the files privately (copy on write) over their place in a host arena: no byte is copied, pages come from the page cache when they are

@@ -5,7 +5,7 @@ import type { NativeNixl } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { type LibraryPlace, type LibraryTried, libraryVersion, pythonPlaces, usualPlaces, whyNowhere } from "./library-paths.js";
-import { nativeUcxSettings, publishUcxSettings } from "./ucx-settings.js";
+import { nativeUcxSettings, settledUcxSettings } from "./ucx-settings.js";
 
 /** NIXL's library, found and loaded. */
 export interface NixlApi {
@@ -51,7 +51,9 @@ async function find(library: string | undefined, from: string): Promise<NixlApi>
       : await firstOf([{ path: library, from }], tried);
   if (api !== undefined) {
     publish({ event: "nixl.loaded", path: api.path, version: api.version ?? null });
-    publishUcxSettings(api.native.ucxSettings);
+    for (const { setting, state, meaning } of settledUcxSettings(api.native)) {
+      publish({ event: "nixl.ucx-setting", variable: setting.variable, state, meaning });
+    }
     return api;
   }
   const message = `NIXL is not available (\`pip install nixl-cu12\` or nixl-cu13, or set MX_NIXL_LIBRARY): ${whyNowhere(tried)}`;

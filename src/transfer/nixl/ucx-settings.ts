@@ -1,5 +1,4 @@
-import { publish } from "../../events.js";
-import type { NativeUcxSetting } from "../../native/addon.js";
+import type { NativeNixl, NativeUcxSetting, NativeUcxSettingState } from "../../native/addon.js";
 
 /** A variable that keeps UCX from harming its host process. */
 export interface UcxSetting {
@@ -11,12 +10,6 @@ export interface UcxSetting {
   /** What UCX does by default. */
   readonly why: string;
 }
-
-/**
- * What became of a setting: `set` here, for this process, its children and every UCX loaded later; `user-set`, and left as it is; `loaded-before`:
- * UCX was in the process already, with its default; `refused` by the C library for lack of memory.
- */
-export type UcxSettingState = "set" | "user-set" | "loaded-before" | "refused";
 
 /** Every variable that the package sets. */
 export const ucxSettings: readonly UcxSetting[] = Object.freeze([
@@ -47,18 +40,25 @@ export const nativeUcxSettings: NativeUcxSetting[] = ucxSettings.map(({ variable
   others: [...others],
 }));
 
-/** What became of `setting`, and what to do about it. */
-export function ucxSettingMeaning({ variable, value, others, why }: UcxSetting, state: UcxSettingState): string {
+/** A setting, and what became of it in this process. */
+export interface SettledUcxSetting {
+  readonly setting: UcxSetting;
+  readonly state: NativeUcxSettingState;
+  /** The same in words, with what to do about it. */
+  readonly meaning: string;
+}
+
+/** What became of each setting when NIXL was loaded. */
+export function settledUcxSettings({ ucxSettings: states }: NativeNixl): SettledUcxSetting[] {
+  return ucxSettings.map((setting, index) => {
+    const state = states[index] as NativeUcxSettingState;
+    return { setting, state, meaning: meaningOf(setting, state) };
+  });
+}
+
+function meaningOf({ variable, value, others, why }: UcxSetting, state: NativeUcxSettingState): string {
   if (state === "set") return `${variable}=${value} was set for this process and its children`;
   if (state === "user-set") return `${[variable, ...others].join(" or ")} was set before, and is left as it is`;
   const reason = state === "refused" ? "there was no memory to set it" : "UCX was loaded before this package could set it";
   return `${variable} is not set: ${reason}. ${why} Set ${variable}=${value} where the process is started.`;
-}
-
-/** Tells what became of each setting. */
-export function publishUcxSettings(states: readonly UcxSettingState[]): void {
-  ucxSettings.forEach((setting, index) => {
-    const state = states[index] as UcxSettingState;
-    publish({ event: "nixl.ucx-setting", variable: setting.variable, state, meaning: ucxSettingMeaning(setting, state) });
-  });
 }

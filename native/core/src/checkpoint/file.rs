@@ -79,30 +79,19 @@ impl<'p> CheckpointFile<'p> {
         let kept = bytes.len();
         bytes.try_reserve_exact(length).map_err(|_| failed(self.path, "malloc", &io::Error::from_raw_os_error(libc::ENOMEM)))?;
         bytes.resize(kept + length, 0);
-        let mut done = 0;
-        while done < length {
+        sys::pread_full(self.fd.as_fd(), &mut bytes[kept..], offset).map_err(|(done, cause)| {
             let at = offset + done as u64;
-            let target = &mut bytes[kept + done..];
-            // SAFETY: the target is a part of `bytes`, borrowed for the call.
-            match unsafe { sys::pread(self.fd.as_fd(), target.as_mut_ptr() as usize, target.len(), at) } {
-                Ok(0) => {
-                    let message = format!(
-                        "the file ended at offset {at} while its header was read, at {} bytes before: it was cut meanwhile",
-                        self.size()
-                    );
-                    let error = Error::new("ERR_CHECKPOINT_FILE_TRUNCATED", message).with("offset", at);
-                    return Err(in_file(error.with("expectedBytes", self.size()).with("actualBytes", at), self.path));
-                }
-                Ok(count) => done += count,
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                Err(error) => {
-                    let message = format!("cannot read {} bytes at offset {at}", target.len());
-                    let read = Error::new("ERR_CHECKPOINT_IO", message).with("offset", at).with("length", target.len());
-                    return Err(in_file(read.caused_by("pread", &error), self.path));
-                }
-            }
-        }
-        Ok(())
+            let Some(cause) = cause else {
+                let size = self.size();
+                let message =
+                    format!("the file ended at offset {at} while its header was read, at {size} bytes before: it was cut meanwhile");
+                let error = Error::new("ERR_CHECKPOINT_FILE_TRUNCATED", message).with("offset", at);
+                return in_file(error.with("expectedBytes", size).with("actualBytes", at), self.path);
+            };
+            let message = format!("cannot read {} bytes at offset {at}", length - done);
+            let read = Error::new("ERR_CHECKPOINT_IO", message).with("offset", at).with("length", length - done);
+            in_file(read.caused_by("pread", &cause), self.path)
+        })
     }
 
     /// What direct I/O asks of this file.

@@ -4,47 +4,52 @@ use std::os::fd::BorrowedFd;
 
 use super::{overlay, sys};
 
-/// File systems whose direct reads by io_uring are known to be sound.
-///
-/// The kernel's io_uring takes up a short read of a regular file by itself, at the position that the file system has left in the request. One that
-/// completes a short direct read without moving that position is read again from the old one: io_uring reports the full count over wrong bytes, and an
-/// error behind the first part is lost. FUSE does so on mounts with direct I/O. So only those count that move it, as their sources show:
-const SOUND_WITH_IO_URING: [(u32, &str); 5] = [
-    // generic_file_read_iter before Linux 5.5, which adds the count to the position; iomap_dio_complete since, which does too.
-    (0xef53, "ext4"),
-    // iomap_dio_complete.
-    (0x5846_5342, "xfs"),
-    // generic_file_read_iter before Linux 5.9, iomap_dio_complete since.
-    (0x9123_683e, "btrfs"),
-    // generic_file_read_iter before Linux 5.17, iomap_dio_complete since.
-    (0xf2f5_2010, "f2fs"),
-    // Serves "direct" reads from its pages (shmem_file_read_iter), and never short before the end.
-    (0x0102_1994, "tmpfs"),
-];
+/// What is known of a type of file system.
+struct Known {
+    kind: u32,
+    name: &'static str,
+    /// The kernel's io_uring takes up a short read of a regular file by itself, at the position that the file system has left in the request. One that
+    /// completes a short direct read without moving that position is read again from the old one: io_uring reports the full count over wrong bytes, and
+    /// an error behind the first part is lost. FUSE does so on mounts with direct I/O. So only those count as sound that move it, as their sources show.
+    sound_with_io_uring: bool,
+    /// Device, inode number and time of modification are exact and stay.
+    keeps_identity: bool,
+}
+
+const fn known(kind: u32, name: &'static str, sound_with_io_uring: bool, keeps_identity: bool) -> Known {
+    Known { kind, name, sound_with_io_uring, keeps_identity }
+}
 
 const OVERLAY: u32 = 0x794c_7630;
 
-/// Names for messages, of those that are not known to be sound: their own or a server's code completes direct reads.
-const OTHERS: [(u32, &str); 10] = [
-    (0x6573_5546, "fuse"),
-    (OVERLAY, "overlayfs"),
-    (0x6969, "nfs"),
-    (0xff53_4d42, "cifs"),
-    (0xfe53_4d42, "smb2"),
-    (0x00c3_6400, "ceph"),
-    (0x0102_1997, "9p"),
-    (0x0bd0_0bd0, "lustre"),
-    (0x2fc1_2fc1, "zfs"),
-    (0xca45_1a4e, "bcachefs"),
+const KNOWN: [Known; 15] = [
+    // generic_file_read_iter before Linux 5.5, which adds the count to the position; iomap_dio_complete since, which does too.
+    known(0xef53, "ext4", true, true),
+    // iomap_dio_complete.
+    known(0x5846_5342, "xfs", true, true),
+    // generic_file_read_iter before Linux 5.9, iomap_dio_complete since.
+    known(0x9123_683e, "btrfs", true, true),
+    // generic_file_read_iter before Linux 5.17, iomap_dio_complete since.
+    known(0xf2f5_2010, "f2fs", true, true),
+    // Serves "direct" reads from its pages (shmem_file_read_iter), and never short before the end.
+    known(0x0102_1994, "tmpfs", true, true),
+    // From here on their own code or a server's completes direct reads. Servers of FUSE and 9p decide what tells a file, too.
+    known(0x6573_5546, "fuse", false, false),
+    known(0x0102_1997, "9p", false, false),
+    // The layers of an overlay decide.
+    known(OVERLAY, "overlayfs", false, false),
+    known(0x6969, "nfs", false, true),
+    // SMB may number files by itself.
+    known(0xff53_4d42, "cifs", false, false),
+    known(0xfe53_4d42, "smb2", false, false),
+    known(0x00c3_6400, "ceph", false, true),
+    known(0x0bd0_0bd0, "lustre", false, false),
+    known(0x2fc1_2fc1, "zfs", false, true),
+    known(0xca45_1a4e, "bcachefs", false, true),
 ];
 
-/// File systems of which device, inode number and time of modification are exact and stay. Not among them: FUSE and 9p, whose servers decide; SMB, which
-/// may number files by itself; FAT, which numbers them anew once they left memory; overlays, whose layers decide.
-const KEEPING_IDENTITY: [u32; 9] =
-    [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x6969, 0x00c3_6400, 0x2fc1_2fc1, 0xca45_1a4e];
-
-pub fn keeps_identity(kind: u32) -> bool {
-    KEEPING_IDENTITY.contains(&kind)
+fn find(kind: u32) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.kind == kind)
 }
 
 /// Type of the file system that an open file is on, of an overlay that of the layer where it can be told; 0 where it does not say.
@@ -56,13 +61,17 @@ pub fn type_of(fd: BorrowedFd<'_>) -> u32 {
 }
 
 pub fn sound_with_io_uring(kind: u32) -> bool {
-    SOUND_WITH_IO_URING.iter().any(|(known, _)| *known == kind)
+    find(kind).is_some_and(|known| known.sound_with_io_uring)
+}
+
+/// Not of those that are not known, as FAT, which numbers files anew once they left memory.
+pub fn keeps_identity(kind: u32) -> bool {
+    find(kind).is_some_and(|known| known.keeps_identity)
 }
 
 /// Name of a file system, or its number.
 pub fn name(kind: u32) -> String {
-    let known = SOUND_WITH_IO_URING.iter().chain(&OTHERS).find(|(known, _)| *known == kind);
-    known.map_or_else(|| format!("a file system of type {kind:#x}"), |(_, name)| (*name).to_owned())
+    find(kind).map_or_else(|| format!("a file system of type {kind:#x}"), |known| known.name.to_owned())
 }
 
 #[cfg(test)]

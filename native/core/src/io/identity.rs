@@ -73,17 +73,11 @@ impl HeaderDigest {
 
     fn is_of(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
         let mut header = zeroed(self.bytes as usize, "a header").map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        let mut done = 0;
-        while done < header.len() {
-            // SAFETY: the target is the rest of `header`, borrowed for the call.
-            match unsafe { sys::pread(fd, header[done..].as_mut_ptr() as usize, header.len() - done, done as u64) } {
-                Ok(0) => return Ok(false),
-                Ok(count) => done += count,
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                Err(error) => return Err(error),
-            }
+        match sys::pread_full(fd, &mut header, 0) {
+            Ok(()) => Ok(HeaderDigest::of(&header) == *self),
+            Err((_, None)) => Ok(false),
+            Err((_, Some(error))) => Err(error),
         }
-        Ok(HeaderDigest::of(&header) == *self)
     }
 }
 

@@ -90,6 +90,22 @@ pub unsafe fn pread(fd: BorrowedFd<'_>, address: usize, length: usize, offset: u
     count(unsafe { libc::pread(fd.as_raw_fd(), address as *mut libc::c_void, length, offset as libc::off_t) })
 }
 
+/// Fills `target` from `offset` on. The error tells how far it came and why; no reason is the end of the file.
+pub fn pread_full(fd: BorrowedFd<'_>, target: &mut [u8], offset: u64) -> std::result::Result<(), (usize, Option<io::Error>)> {
+    let mut done = 0;
+    while done < target.len() {
+        let rest = &mut target[done..];
+        // SAFETY: a part of the target, borrowed for the call.
+        match unsafe { pread(fd, rest.as_mut_ptr() as usize, rest.len(), offset + done as u64) } {
+            Ok(0) => return Err((done, None)),
+            Ok(count) => done += count,
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            Err(error) => return Err((done, Some(error))),
+        }
+    }
+    Ok(())
+}
+
 /// Most memory areas that one vectored read may have (IOV_MAX of Linux); of more, the first are read, as if the read came short.
 pub const MAX_VECTORS: usize = 1024;
 
