@@ -135,9 +135,9 @@ describeNixl("a load to a device by the real GDS_MT over the stand-ins", (nixl) 
   });
 
   it.each([
-    ["deadline", { timeoutMs: 700 }, {}, "ERR_TRANSFER_TIMEOUT"],
-    ["abort", {}, { abortMs: 700 }, "ERR_ABORTED"],
-    ["deadline, under auto", { timeoutMs: 700, driver: "auto" }, { kernelFiles: nvidiaFs }, "ERR_TRANSFER_TIMEOUT"],
+    ["deadline", { timeoutMs: 3000 }, {}, "ERR_TRANSFER_TIMEOUT"],
+    ["abort", {}, { abortAtFault: true }, "ERR_ABORTED"],
+    ["deadline, under auto", { timeoutMs: 3000, driver: "auto" }, { kernelFiles: nvidiaFs }, "ERR_TRANSFER_TIMEOUT"],
   ] as const)("ends a read that hangs by its %s, and unmaps nothing under it", async (_, options, run, code) => {
     const load = { device, driver: "nixl", maxChunkBytes: 65_536, threads: 2, ...options } as const;
     const { told, ledger } = await loadOnDevice(writeShards(shards), load, {
@@ -147,7 +147,6 @@ describeNixl("a load to a device by the real GDS_MT over the stand-ins", (nixl) 
       ...run,
     });
     expect(told.thrown.map(({ step, code }) => [step, String(code)])).toEqual([["load", code]]);
-    expect(told.ms).toBeLessThan(1700);
     expect(ledger.faults.length).toBe(1);
     expect([ledger.killed, ledger.counts.cuMemUnmap]).toEqual([undefined, undefined]);
     expect(ledger.open.map(({ kind }) => kind)).toEqual(expect.arrayContaining(["mapping", "cufile-file", "cufile-io"]));
@@ -155,7 +154,7 @@ describeNixl("a load to a device by the real GDS_MT over the stand-ins", (nixl) 
 
   it("gives everything back when a slow read of an aborted load has ended", async () => {
     const load = { device, driver: "nixl", maxChunkBytes: 65_536 } as const;
-    const { told, ledger } = await loadOnDevice(writeShards(shards), load, { nixl, plan: "cuFileRead#2=block:1500", abortMs: 600 });
+    const { told, ledger } = await loadOnDevice(writeShards(shards), load, { nixl, plan: "cuFileRead#2=block:1500", abortAtFault: true });
     expect([told.thrown.map(({ step }) => step), told.settled, ledger.open, ledger.killed]).toEqual([["load"], true, [], undefined]);
   });
 
@@ -345,10 +344,9 @@ describe.each(["cuDevicePrimaryCtxRetain", "cuMemGetInfo_v2", "cuMemCreate"])("a
   });
 
   it("holds up no abort, and what comes of it afterwards is given back", async () => {
-    const { told, ledger } = await loadOnDevice(writeShards(shards), load, { plan: `${call}#1=block:1500`, abortMs: 500 });
+    const { told, ledger } = await loadOnDevice(writeShards(shards), load, { plan: `${call}#1=block:1500`, abortAtFault: true });
     expect(told.thrown).toMatchObject([{ step: "load", code: "ERR_ABORTED" }]);
-    expect(told.thrown[0]?.ms).toBeLessThan(1400);
-    expect([told.settled, ledger.open, ledger.killed]).toEqual([true, [], undefined]);
+    expect([told.rejectedEarly, told.settled, ledger.open, ledger.killed]).toEqual([true, true, [], undefined]);
   });
 
   it("obeys a deadline", async () => {

@@ -2,7 +2,7 @@ import { randomFillSync } from "node:crypto";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { fakesEnv, type Ledger, readLedger } from "../support/fakes.js";
+import { atFault, fakesEnv, type Ledger, readLedger } from "../support/fakes.js";
 import { makeFolder, root, temporaryFolder } from "../support/folders.js";
 import { runNode } from "../support/run-node.js";
 import { planned, sweep } from "../support/sweep.js";
@@ -11,7 +11,7 @@ const MIB = 2 ** 20;
 const fileBytes = 20 * MIB;
 
 /** A batch into memory of cuda:0 that is several windows long. Prints what was thrown where, what was published, and whether every byte is right. */
-const load = `
+const load = `${atFault}
 import { VmmArena } from ${JSON.stringify(`${root}dist/arena/arena.js`)};
 import { cudaBackend } from ${JSON.stringify(`${root}dist/arena/cuda-backend.js`)};
 import { awaitNative } from ${JSON.stringify(`${root}dist/native/failure.js`)};
@@ -54,6 +54,7 @@ if (base !== undefined) {
   if (moving !== undefined) {
     moving.settled.then(() => (told.settled = true));
     if (abort === "at once") moving.abort();
+    else if (abort === "at the fault") atFault(() => moving.abort());
     else if (abort !== null) setTimeout(() => moving.abort(), abort);
     if (exit !== null) setTimeout(() => process.exit(exit), 30);
     const summary = await attempt("load", () => moving.done);
@@ -93,7 +94,8 @@ interface Told {
 }
 
 interface Run {
-  readonly abort?: "at once" | number;
+  /** A number is milliseconds. */
+  readonly abort?: "at once" | "at the fault" | number;
   /** Planned faults of the reads. */
   readonly faults?: readonly number[];
   readonly awaitSettled?: boolean;
@@ -214,7 +216,7 @@ describe("an abort", () => {
   it.each(["cuMemcpyHtoDAsync_v2#1", "cuEventSynchronize#2", "cuMemHostRegister_v2#1", "cuStreamCreate#1", "cuMemHostUnregister#1"])(
     "ends the wait for a call that never returns, and the process can end: %s",
     async (call) => {
-      const { told, ledger } = await run(`${call}=hang`, { abort: 100, awaitSettled: false });
+      const { told, ledger } = await run(`${call}=hang`, { abort: "at the fault", awaitSettled: false });
       expect(told.thrown).toEqual([["load", "ERR_TRANSFER_ABORTED", null, null]]);
       expect([told.settled, told.busy, ledger.killed]).toEqual([false, "ERR_ARENA_BUSY", undefined]);
       expect(ledger.faults.length).toBe(1);

@@ -73,6 +73,28 @@ export function fakesEnv(options: FakesOptions = {}): Record<string, string> {
   };
 }
 
+/**
+ * Source for a child over the stand-ins: `atFault(then)` calls `then` once the ledger tells of a fault that took effect. What is aborted at that
+ * moment, rather than after a time, is the same work on every machine.
+ */
+export const atFault = `
+import { readFileSync as readNow } from "node:fs";
+function atFault(then) {
+  const timer = setInterval(() => {
+    let told = "";
+    try {
+      told = readNow(process.env.MX_FAKES_LEDGER, "utf8");
+    } catch {
+      // Nothing was called yet.
+    }
+    if (!told.includes('"fault"')) return;
+    clearInterval(timer);
+    then();
+  }, 5);
+  timer.unref();
+}
+`;
+
 /** What can be open. */
 export type LedgerKind =
   | "reservation"

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { expect } from "vitest";
 import type { LoadOptions } from "../../src/loader/options.js";
 import type { LoadReport } from "../../src/loader/report.js";
-import { fakesEnv, type Ledger, readLedger } from "./fakes.js";
+import { atFault, fakesEnv, type Ledger, readLedger } from "./fakes.js";
 import { temporaryFolder } from "./folders.js";
 import { runNode } from "./run-node.js";
 
@@ -10,13 +10,13 @@ import { runNode } from "./run-node.js";
  * Loads in a child over the stand-ins and tells what came of it. Files of the kernel can be given other texts: Node's own reading of them is
  * replaced before the package is loaded.
  */
-const script = `
+const script = `${atFault}
 import fs from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { createHash } from "node:crypto";
 import { subscribe } from "node:diagnostics_channel";
 const [path, text] = process.argv.slice(2);
-const { load, kernelFiles, abortMs, awaitSettled, arena: arenaDevice, copies, stream } = JSON.parse(text);
+const { load, kernelFiles, abortAtFault, awaitSettled, arena: arenaDevice, copies, stream } = JSON.parse(text);
 const readFileSync = fs.readFileSync;
 fs.readFileSync = (file, ...rest) => {
   const texts = kernelFiles[file];
@@ -24,7 +24,7 @@ fs.readFileSync = (file, ...rest) => {
 };
 syncBuiltinESMExports();
 const { cudaBackend, hostBackend, loadCheckpoint, streamCheckpoint, VmmArena } = await import("modelexpress-client");
-const told = { thrown: [], published: [], digests: {}, device: null, report: null, ms: 0, turns: 0, settled: false, arena: null, gds: [] };
+const told = { thrown: [], published: [], digests: {}, device: null, report: null, turns: 0, settled: false, rejectedEarly: false, arena: null, gds: [] };
 subscribe("modelexpress", ({ event, error, ...facts }) => {
   if (event === "gds.agent-created" || event === "option.clamped") told.gds.push({ event, ...facts });
   if (event === "transfer.clean-up-failed" || event === "arena.release-failed") told.published.push([event, error.code]);
@@ -34,15 +34,21 @@ async function attempt(step, work) {
     return await work();
   } catch (error) {
     const { code, message, operation, plugin, file, tensor } = error;
-    told.thrown.push({ step, code: code ?? String(error), message, operation, plugin, file, tensor, ms: performance.now() - begin });
-    if (awaitSettled) told.settled = (await error.settled, true);
+    told.thrown.push({ step, code: code ?? String(error), message, operation, plugin, file, tensor });
+    if (!awaitSettled) return;
+    let over = false;
+    const settled = Promise.resolve(error.settled).then(() => (over = true));
+    await new Promise(setImmediate);
+    told.rejectedEarly = !over;
+    told.settled = await settled;
   }
 }
 setInterval(() => told.turns++, 20).unref();
 const hex = (bytes) => createHash("sha256").update(bytes).digest("hex");
-const begin = performance.now();
 const arena = arenaDevice === null ? undefined : await attempt("arena", () => new VmmArena({ backend: arenaDevice === "host" ? hostBackend() : cudaBackend({ device: arenaDevice }), totalBytes: 2 ** 30 }));
-const options = { ...load, ...(arena === undefined ? {} : { arena }), ...(abortMs === null ? {} : { signal: AbortSignal.timeout(abortMs) }) };
+const aborting = new AbortController();
+const options = { ...load, ...(arena === undefined ? {} : { arena }), ...(abortAtFault ? { signal: aborting.signal } : {}) };
+if (abortAtFault) atFault(() => aborting.abort());
 if (stream) {
   await attempt("stream", async () => {
     for await (const tensor of streamCheckpoint(path, options)) {
@@ -54,7 +60,6 @@ if (stream) {
   for (const name in told.digests) if (typeof told.digests[name] !== "string") told.digests[name] = hex(await told.digests[name]);
 } else {
   const model = await attempt("load", () => loadCheckpoint(path, options));
-  told.ms = performance.now() - begin;
   if (model !== undefined) {
     told.report = model.report;
     const first = model.tensors.values().next().value;
@@ -91,7 +96,8 @@ export interface DeviceRun {
   readonly nixl?: string;
   /** Texts of the kernel's files, each for the reads of it in order; the last stays. */
   readonly kernelFiles?: Readonly<Record<string, readonly string[]>>;
-  readonly abortMs?: number;
+  /** Whether the load is aborted once the planned fault has taken effect. */
+  readonly abortAtFault?: boolean;
   /** Whether to wait for the end of what is in flight after an error. Default true. */
   readonly awaitSettled?: boolean;
   /** Device of an arena of the caller's. */
@@ -111,8 +117,6 @@ export interface DeviceTold {
     readonly operation?: string;
     readonly plugin?: string;
     readonly file?: string;
-    /** Since the start of the first step. */
-    readonly ms: number;
   }[];
   readonly published: readonly (readonly [string, string])[];
   /** Events of agents that read, and of options that were clamped. */
@@ -121,10 +125,11 @@ export interface DeviceTold {
   readonly digests: Readonly<Record<string, string>>;
   readonly device: string | null;
   readonly report: LoadReport | null;
-  readonly ms: number;
   /** Turns of the event loop, at most one in 20 ms. */
   readonly turns: number;
   readonly settled: boolean;
+  /** Whether work was still in flight when the load was rejected. */
+  readonly rejectedEarly: boolean;
   /** Allocations that are left in the caller's arena, and whether it was used. */
   readonly arena: readonly [number, boolean] | null;
 }
@@ -134,7 +139,16 @@ const refusedViews = ["ERR_TENSOR_ON_DEVICE", "ERR_TENSOR_ON_DEVICE"];
 
 /** Loads in a child, which must end by itself with code 0. */
 export async function loadOnDevice(path: string, load: LoadOptions & { maxBytes?: number }, run: DeviceRun = {}) {
-  const { plan = "", nixl, kernelFiles = {}, abortMs = null, awaitSettled = true, arena = null, copies = false, stream = false } = run;
+  const {
+    plan = "",
+    nixl,
+    kernelFiles = {},
+    abortAtFault = false,
+    awaitSettled = true,
+    arena = null,
+    copies = false,
+    stream = false,
+  } = run;
   const file = join(temporaryFolder(), "ledger");
   const env = {
     ...fakesEnv({ plan, ledger: file, ...(nixl === undefined ? {} : { nixl }) }),
@@ -142,7 +156,7 @@ export async function loadOnDevice(path: string, load: LoadOptions & { maxBytes?
     ...(nixl === undefined ? { MX_NIXL_LIBRARY: "/nowhere/libnixl_capi.so" } : {}),
     ...run.env,
   };
-  const told = JSON.stringify({ load, kernelFiles, abortMs, awaitSettled, arena, copies, stream });
+  const told = JSON.stringify({ load, kernelFiles, abortAtFault, awaitSettled, arena, copies, stream });
   const { code, signal, stdout, stderr } = await runNode(script, { env, args: [path, told], timeoutMs: run.timeoutMs ?? 20_000 });
   expect([plan, code, signal], stderr).toEqual([plan, 0, null]);
   const outcome = JSON.parse(stdout) as DeviceTold;

@@ -178,11 +178,10 @@ describe("a stream that fails", () => {
     );
     while (arena.liveAllocationCount === 0) await sleep(5);
     await sleep(100);
-    const aborted = performance.now();
     controller.abort(reason);
     const error = await step;
     expect([error.code, error.cause]).toEqual(["ERR_ABORTED", reason]);
-    expect(performance.now() - aborted).toBeLessThan(250);
+    // The reads are stuck still.
     expect(await errorFrom(() => arena.close())).toMatchObject({ code: "ERR_ARENA_BUSY" });
     await error.settled;
     expect(arena.liveAllocationCount).toBe(0);
@@ -204,11 +203,12 @@ describe("a stream that fails", () => {
   });
 
   it("by its deadline", async () => {
-    planFaults("pread", { nth: 0, stallMs: 500 });
-    const begun = performance.now();
-    const error = await errorFrom(streamCheckpoint(writeCheckpoint(many(4, MIB)), { driver: "pread", timeoutMs: 100 }).next());
+    using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
+    planFaults("pread", { nth: 0, stallMs: 1000 });
+    const error = await errorFrom(streamCheckpoint(writeCheckpoint(many(4, MIB)), { driver: "pread", arena, timeoutMs: 100 }).next());
     expect(error).toMatchObject({ code: "ERR_TRANSFER_TIMEOUT", timeoutMs: 100 });
-    expect(performance.now() - begun).toBeLessThan(350);
+    // The reads are stuck still.
+    expect(await errorFrom(() => arena.close())).toMatchObject({ code: "ERR_ARENA_BUSY" });
     await error.settled;
   });
 });
