@@ -1,4 +1,5 @@
-import type { ErrorCode } from "./error-codes.js";
+import { type ErrorCode, errorCodes } from "./error-codes.js";
+import { plainData, shortOfCause } from "./plain-data.js";
 
 /** Facts about a failure; each becomes a field of the error, so programs never parse messages. */
 export interface ErrorFacts {
@@ -47,6 +48,20 @@ export class ModelExpressError extends Error {
     for (const [fact, value] of Object.entries(options.facts ?? {})) {
       if (value !== undefined && !(fact in this)) Object.defineProperty(this, fact, { value, enumerable: true });
     }
+  }
+
+  /** For logs: name, code, message, remedy and facts; of the cause what names it, not its stack. */
+  toJSON(): Record<string, unknown> {
+    const { name, code, message, cause } = this;
+    const facts = Object.entries(this).filter(([fact]) => fact !== "name" && fact !== "code");
+    return {
+      name,
+      code,
+      message,
+      remedy: errorCodes[code].remedy,
+      ...Object.fromEntries(facts.map(([fact, value]) => [fact, plainData(value)])),
+      ...(cause === undefined ? {} : { cause: shortOfCause(cause) }),
+    };
   }
 }
 

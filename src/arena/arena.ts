@@ -32,6 +32,8 @@ const arenaOfView = new WeakMap<ArrayBuffer, VmmArena>();
  * unclosed is closed by a finalizer, which publishes failures as events.
  */
 export class VmmArena {
+  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  readonly cannotBeCloned = () => "A VmmArena stays in its thread: send addresses and lengths in it";
   /** First address of the reserve. */
   readonly base: bigint;
   /** Bytes reserved: a multiple of the granularity. */

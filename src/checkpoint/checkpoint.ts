@@ -52,6 +52,8 @@ export interface CheckpointFiles {
  * Made by `openCheckpoint`.
  */
 export class Checkpoint {
+  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  readonly cannotBeCloned = () => "A Checkpoint stays in its thread: send checkpoint.path and open it there";
   /** Absolute path that was opened. */
   readonly path: string;
   /** What `path` is. */

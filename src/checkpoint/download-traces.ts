@@ -52,7 +52,7 @@ async function annexed(file: string): Promise<Trace | undefined> {
 
 /** The Hub's cache keeps unfinished files among the blobs; a snapshot has links to those that are whole. */
 async function inHubCache(folder: string): Promise<Trace | undefined> {
-  const [, root, repository] = /^(.*\/(?:models|datasets|spaces)--([^/]+))\/snapshots(?:\/|$)/.exec(await real(folder)) ?? [];
+  const [, root, repository] = /^(.*\/(?:models|datasets|spaces)--([^/]+))\/snapshots(?:\/|$)/s.exec(await real(folder)) ?? [];
   if (root === undefined || repository === undefined) return undefined;
   const blobs = join(root, "blobs");
   const name = (await namesIn(blobs)).find((entry) => entry.endsWith(".incomplete"));

@@ -16,7 +16,7 @@ export interface WeightChoice {
 }
 
 const indexName = /^(.+)\.safetensors\.index(?:\.([^.]+))?\.json$/s;
-const plainIndexName = /^(.+)\.index\.json$/;
+const plainIndexName = /^(.+)\.index\.json$/s;
 /** Indexes of other formats, as transformers writes them beside. */
 const foreignIndexName = /\.(bin|h5|msgpack|pt|pth|ckpt|gguf|onnx)\.index(\.[^.]+)?\.json$/;
 const numberedName = /^(.+)-(\d+)-of-(\d+)((?:\.[^.]+)?)\.safetensors$/s;

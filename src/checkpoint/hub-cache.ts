@@ -1,4 +1,4 @@
-import { readdir, readFile, realpath, stat } from "node:fs/promises";
+import { lstat, readdir, readFile, realpath, stat } from "node:fs/promises";
 import { homedir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { readEnv } from "../envs.js";
@@ -81,19 +81,39 @@ export async function snapshotOf(folder: string, revision: string | undefined): 
   throw errorOf("ERR_CHECKPOINT_AMBIGUOUS", message, { facts: { ...facts, choices: snapshots } });
 }
 
-/** The commit that a branch or tag stood at when it was downloaded. */
+/**
+ * The commit that a branch or tag stood at when it was downloaded; undefined where there is no such reference. The Hub's own tools take no other
+ * snapshot in place of one whose reference is damaged, and neither is one taken here.
+ */
 async function commitOf(folder: string, reference: string): Promise<string | undefined> {
   // Nothing above the folder is looked at, whatever the name.
   if (reference.split("/").some((part) => part === "" || part === "." || part === "..")) return undefined;
   const file = join(folder, "refs", reference);
+  let text: string;
   try {
-    const commit = (await readFile(file, "utf8")).trim();
-    return /^\w+$/.test(commit) ? commit : undefined;
+    text = await readFile(file, "utf8");
   } catch (cause) {
     const errno = (cause as NodeJS.ErrnoException).code ?? "";
-    if (["ENOENT", "ENOTDIR", "EISDIR", "ENAMETOOLONG"].includes(errno)) return undefined;
-    throw fsError(file, "read", cause);
+    // Of `refs/pr` and the like, which hold references, none is meant.
+    const isPart = errno === "EISDIR" && reference !== "main";
+    if (errno === "ENAMETOOLONG" || isPart || (errno === "ENOENT" && !(await isLink(file)))) return undefined;
+    if (errno === "ENOTDIR" && (await isFolder(join(folder, "refs")))) return undefined;
+    throw fsError(file, "read", cause, `, so that the commit of ${reference} is not known; ${instead(folder)}`);
   }
+  const commit = text.trim();
+  if (/^\w+$/.test(commit)) return commit;
+  const found = commit === "" ? "is empty" : `holds ${JSON.stringify(commit.slice(0, 60))}`;
+  const message = `${file}: this file should hold the commit of ${reference}, and it ${found}; ${instead(folder)}`;
+  throw errorOf("ERR_CHECKPOINT_NOT_FOUND", message, { facts: { file } });
+}
+
+function instead(folder: string): string {
+  return `download the repository again, or give the path of a snapshot below ${join(folder, "snapshots")}`;
+}
+
+async function isLink(path: string): Promise<boolean> {
+  const found = await lstat(path).catch(() => undefined);
+  return found?.isSymbolicLink() === true;
 }
 
 /** Whether a revision is a snapshot's commit, or its beginning as people write it. */

@@ -42,7 +42,7 @@ export function isDigestList(name: string): boolean {
 
 /** Name of the one file that `model.safetensors.sha256` belongs to. */
 export function listedFile(list: string): string | undefined {
-  return /^(.+)\.(sha\d+|md5|b2|b3|blake3)(sums?)?(\.(txt|asc))?$/i.exec(list)?.[1];
+  return /^(.+)\.(sha\d+|md5|b2|b3|blake3)(sums?)?(\.(txt|asc))?$/is.exec(list)?.[1];
 }
 
 /** Text of a list: UTF-8, or UTF-16, as PowerShell writes it; every second byte of that is 0, with or without a byte-order mark. */

@@ -30,6 +30,8 @@ export interface LoadedModelParts {
  * given back when neither the model nor a view of it can be reached any more.
  */
 export class LoadedModel implements AsyncDisposable {
+  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  readonly cannotBeCloned = () => "A LoadedModel stays in its thread: send model.toJSON(), or copies of its bytes";
   /** Tensors by name, in the order of shards and file offsets; a tensor's object is made when it is asked for. */
   readonly tensors: ReadonlyMap<string, Tensor>;
   /** `__metadata__` of all shards; the first shard that has a key wins. */

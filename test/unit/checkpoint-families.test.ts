@@ -32,6 +32,16 @@ describe("weightChoices", () => {
     ]);
   });
 
+  it("takes names that have line breaks in them", () => {
+    const found = weightChoices(["a\nb.index.json", "a\nb.safetensors", "c\u2028d-1-of-1.safetensors", "e\rf.safetensors.index.json"]);
+    expect(found.map(({ stem, kind }) => [stem, kind])).toEqual([
+      ["a\nb", "index"],
+      ["a\nb", "file"],
+      ["e\rf", "index"],
+      ["c\u2028d", "family"],
+    ]);
+  });
+
   it("passes over hidden names, other formats and their indexes", () => {
     expect(
       weightChoices(["._model.safetensors", ".safetensors", "pytorch_model.bin.index.json", "tf_model.h5.index.json", "a.bin"]),

@@ -70,6 +70,46 @@ describe("a repository's folder in the Hub's cache", () => {
   });
 });
 
+describe("a repository whose refs/main is damaged", () => {
+  const damages: [string, (file: string) => void, object][] = [
+    [
+      "is empty",
+      (file) => writeFileSync(file, "\n"),
+      { code: "ERR_CHECKPOINT_NOT_FOUND", message: /this file should hold the commit of main, and it is empty/ },
+    ],
+    [
+      "holds something else",
+      (file) => writeFileSync(file, "<html>"),
+      { code: "ERR_CHECKPOINT_NOT_FOUND", message: /and it holds "<html>"/ },
+    ],
+    ["is a folder", (file) => mkdirSync(file), { code: "ERR_CHECKPOINT_IO", errno: "EISDIR", message: /the commit of main is not known/ }],
+    ["is a link to nothing", (file) => symlinkSync("gone", file), { code: "ERR_CHECKPOINT_NOT_FOUND", errno: "ENOENT" }],
+  ];
+  it.each(damages)(
+    "by one that %s stands for no other snapshot, and says why",
+    async (_, damage, { message = /./, ...facts }: { message?: RegExp }) => {
+      const cache = cacheOf({ "models--org--name": { snapshots: [first] } });
+      const file = join(cache, "models--org--name/refs/main");
+      damage(file);
+      for (const given of ["org/name", "org/name@main", join(cache, "models--org--name")]) {
+        const error = await errorFrom(openCheckpoint(given));
+        expect(error).toMatchObject({ ...facts, file });
+        expect(error.message).toMatch(message);
+        expect(error.message).toContain(`give the path of a snapshot below ${cache}/models--org--name/snapshots`);
+      }
+      expect(await opened(`org/name@${first}`)).toBe(first);
+    },
+  );
+
+  it("because refs is a file, too", async () => {
+    const folder = temporaryFolder();
+    mkdirSync(join(folder, "snapshots", first), { recursive: true });
+    mkdirSync(join(folder, "blobs"));
+    writeFileSync(join(folder, "refs"), "");
+    expect(await errorFrom(openCheckpoint(folder))).toMatchObject({ code: "ERR_CHECKPOINT_NOT_FOUND", errno: "ENOTDIR" });
+  });
+});
+
 describe("the id of a repository", () => {
   it.each([
     ["org/name", second],
@@ -110,7 +150,7 @@ describe("the id of a repository", () => {
       `${join(process.cwd(), "org/name@v2")}: no such file or folder, nor is org/name in the Hub's cache ${cache} (set by HF_HUB_CACHE or HF_HOME): ` +
         "download it with `hf download org/name --revision v2`",
     );
-    expect((await errorFrom(openCheckpoint("nowhere"))).message).toMatch(/nowhere: no such file or folder: readdir failed with ENOENT$/);
+    expect((await errorFrom(openCheckpoint("nowhere"))).message).toMatch(/nowhere: no such file or folder \(ENOENT\)$/);
   });
 
   it("whose revision the cache does not have is an error that says what there is", async () => {

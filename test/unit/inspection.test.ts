@@ -81,3 +81,34 @@ it("a report of many shards shows the first few", async () => {
     "shards: [ 'model-1.safetensors: asked for by name', 'model-2.safetensors: asked for by name', 'model-3.safetensors: asked for by name', '... and 2 more' ]",
   );
 });
+
+it("a borrow shows what is borrowed, and whether it still is", async () => {
+  const path = writeCheckpoint(tensors);
+  await using model = await loadCheckpoint(path, { driver: "pread" });
+  const borrow = model.borrow();
+  expect(shown(borrow, path)).toBe("Borrow { path: 'PATH', bytes: '24 B', released: false }");
+  borrow.release();
+  expect(json(borrow)).toEqual({ path, byteLength: 24, released: true });
+});
+
+it("what belongs to its thread refuses to be cloned or posted, and says what to do", async () => {
+  await using model = await loadCheckpoint(writeCheckpoint(tensors), { driver: "pread" });
+  using borrow = model.borrow();
+  const { arena, checkpoint } = model;
+  const refusals: [object, RegExp][] = [
+    [model, /A LoadedModel stays in its thread: send model\.toJSON\(\), or copies of its bytes/],
+    [model.requireTensor("model.embed"), /A Tensor stays in its thread: send tensor\.toJSON\(\), or a copy of its bytes/],
+    [borrow, /A Borrow stays in its thread/],
+    [model.tensors, /This map stays in its thread/],
+    [arena, /A VmmArena stays in its thread/],
+    [checkpoint, /A Checkpoint stays in its thread/],
+  ];
+  const { port1, port2 } = new MessageChannel();
+  for (const [value, message] of refusals) {
+    const refusal = expect.objectContaining({ name: "DataCloneError", message: expect.stringMatching(message) });
+    expect(() => structuredClone({ value })).toThrow(refusal);
+    expect(() => port1.postMessage(value)).toThrow(refusal);
+  }
+  port1.close();
+  port2.close();
+});

@@ -59,7 +59,17 @@ impl Error {
     /// Adds the errno of a failed system call as `errno` (name) and `operation`, and ends the message with its meaning.
     pub fn caused_by(mut self, operation: &'static str, cause: &io::Error) -> Self {
         let number = cause.raw_os_error().unwrap_or(0);
-        self.message = format!("{}: {operation} failed with {}", self.message, describe_errno(number, cause));
+        self.message = format!("{}: {}", self.message, describe_errno(number, cause));
+        self.of_call(operation, number)
+    }
+
+    /// Adds the same facts where the message says what is the matter, and only names the errno.
+    pub fn named_by(mut self, operation: &'static str, number: i32) -> Self {
+        self.message = format!("{} ({})", self.message, errno_name(number));
+        self.of_call(operation, number)
+    }
+
+    fn of_call(self, operation: &'static str, number: i32) -> Self {
         self.with("operation", operation).with("errno", errno_name(number))
     }
 }
@@ -75,7 +85,9 @@ impl std::error::Error for Error {}
 fn describe_errno(number: i32, cause: &io::Error) -> String {
     let text = cause.to_string();
     let meaning = text.split(" (os error").next().unwrap_or(&text);
-    format!("{} ({meaning})", errno_name(number))
+    let mut letters = meaning.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_lowercase());
+    format!("{}{} ({})", first.map(String::from).unwrap_or_default(), letters.as_str(), errno_name(number))
 }
 
 /// Symbolic name of an errno value, as in errno(3); `E<number>` for the rare ones not listed.

@@ -42,6 +42,8 @@ export interface BatchLoadOptions {
  * Batches may run side by side; they outlive the manager.
  */
 export class GdsTransferManager {
+  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  readonly cannotBeCloned = () => "A GdsTransferManager stays in its thread: make one there";
   readonly #settings: GdsSettings;
   /** The agent in use, or on its way. */
   #agent: Promise<NixlAgent> | undefined;

@@ -102,23 +102,18 @@ impl<'p> CheckpointFile<'p> {
 }
 
 fn open_error(path: &str, error: &io::Error) -> Error {
-    let (code, message) = match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENOTDIR) => match std::fs::read_link(path) {
-            Ok(target) => {
-                let target = target.to_string_lossy().into_owned();
-                ("ERR_CHECKPOINT_NOT_FOUND", format!("this symbolic link leads to {}, which is not there", printable(&target)))
-            }
-            Err(_) => ("ERR_CHECKPOINT_NOT_FOUND", "no such file".to_owned()),
-        },
-        _ => return failed(path, "open", error),
+    let Some(errno @ (libc::ENOENT | libc::ENOTDIR)) = error.raw_os_error() else { return failed(path, "open", error) };
+    let message = match std::fs::read_link(path) {
+        Ok(target) => format!("this symbolic link leads to {}, which is not there", printable(&target.to_string_lossy())),
+        Err(_) => "no such file".to_owned(),
     };
-    in_file(Error::new(code, message).caused_by("open", error), path)
+    in_file(Error::new("ERR_CHECKPOINT_NOT_FOUND", message).named_by("open", errno), path)
 }
 
 fn failed(path: &str, operation: &'static str, error: &io::Error) -> Error {
-    let code = match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => "ERR_CHECKPOINT_PERMISSION",
-        _ => "ERR_CHECKPOINT_IO",
-    };
-    in_file(Error::new(code, format!("cannot {operation} the file")).caused_by(operation, error), path)
+    if let Some(errno @ (libc::EACCES | libc::EPERM)) = error.raw_os_error() {
+        let refused = Error::new("ERR_CHECKPOINT_PERMISSION", "this user may not read this file");
+        return in_file(refused.named_by(operation, errno), path);
+    }
+    in_file(Error::new("ERR_CHECKPOINT_IO", "this file cannot be read").caused_by(operation, error), path)
 }
