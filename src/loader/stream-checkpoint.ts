@@ -136,16 +136,15 @@ function layOut(
 
 /** What a stream takes: its slots, and one batch for each window in flight. */
 function streamMemory(plan: LoadPlan, { windows, slotCount, bytes }: StreamLayout, { driver, threads }: LoadSettings): PlanMemory {
-  const { device, maxChunkBytes, memory, totals } = plan;
+  const { device, memory, totals } = plan;
   const kind = device === "host" ? "host" : "device";
   const most = (of: (window: StreamWindow) => number) => windows.reduce((sum, window) => Math.max(sum, of(window)), 0);
   const batch = driverOf(driver, kind).takes({
+    ...planColumns(plan).shape,
     bytes: most((window) => window.bytes),
     ranges: most((window) => window.end - window.begin),
     bouncedBytes: memory.slack.bounceBytes,
     threads,
-    maxChunkBytes,
-    memory: kind,
   });
   const needs = {
     device,

@@ -39,6 +39,10 @@ export interface ShardColumns {
   /** Alignment in bytes that direct I/O needs for file offsets and for memory (statx STATX_DIOALIGN); 0 where the kernel does not say. */
   readonly dioOffsetAlign: Uint32Array;
   readonly dioMemAlign: Uint32Array;
+  /** How far the kernel reads ahead of one thread that reads through the page cache, in bytes. */
+  readonly readAheadBytes: Float64Array;
+  /** 1 where the driver `auto` reads, or may read, through the page cache: short files, and where O_DIRECT is refused. */
+  readonly cachedUnderAuto: Uint8Array;
 }
 
 /** One entry per tensor, sorted by (shard, file offset, position in the header). */

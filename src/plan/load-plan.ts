@@ -1,6 +1,7 @@
 import type { DeviceName } from "../arena/device-name.js";
 import { errorOf } from "../errors.js";
 import { withShortForm } from "../inspection.js";
+import type { ReadShape } from "../transfer/driver-bytes.js";
 import { formatBytes } from "../units.js";
 import type { PlanMemory } from "./memory.js";
 import type { Placement } from "./placement.js";
@@ -101,6 +102,8 @@ export interface PlanColumns {
   readonly chunks: PieceColumns;
   /** The same, uncut: each contiguous both in its file and in memory. */
   readonly pieces: PieceColumns;
+  /** How the pieces are read. */
+  readonly shape: ReadShape;
 }
 
 /** Typed arrays cannot be frozen, so they lie beside the plan. */

@@ -133,6 +133,7 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
   // A mapping is not read piece by piece.
   const chunks = pageBytes === undefined ? cutChunks(pieceColumns, maxChunkBytes, blockBytes) : pieceColumns;
   const bytes = placed.reduce((sum, shard) => sum + shard.bytes, 0);
+  const shape = readShape(pieceColumns, { ...shardColumns, memoryAlign }, { threads, maxChunkBytes, memory });
   return makeLoadPlan({
     source,
     device,
@@ -155,11 +156,11 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
         mapped: pageBytes !== undefined,
         chunks: chunks.offset.length,
         pageBytes: options.hostPageBytes ?? usualPageBytes,
-        driver: driverOf(driver, memory).takes(readShape(pieceColumns, memoryAlign, { threads, maxChunkBytes, memory })),
+        driver: driverOf(driver, memory).takes(shape),
       },
       memoryAround(options, device),
     ),
-    columns: { rows, addressOffset, chunks, pieces: pieceColumns },
+    columns: { rows, addressOffset, chunks, pieces: pieceColumns, shape },
   });
 }
 

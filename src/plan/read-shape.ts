@@ -1,8 +1,15 @@
-import type { ReadShape } from "../transfer/driver-bytes.js";
+import type { ShardColumns } from "../native/addon.js";
+import { minDirectBytes, type ReadShape } from "../transfer/driver-bytes.js";
 import type { PieceColumns } from "./ranges.js";
 
 /** A read across the bound of two pieces that are neighbours in the file alone takes this much through a buffer. */
 const boundBytes = 512 * 1024;
+
+/** What decides how pieces of a shard are read. */
+interface ShardFacts extends Pick<ShardColumns, "readAheadBytes" | "cachedUnderAuto"> {
+  /** What direct I/O asks of memory. */
+  memoryAlign(shard: number): number;
+}
 
 /**
  * How the pieces of a plan are read. Direct reads need a buffer for pieces whose addresses are not congruent to their file offsets modulo what
@@ -10,19 +17,26 @@ const boundBytes = 512 * 1024;
  */
 export function readShape(
   pieces: PieceColumns,
-  memoryAlign: (shard: number) => number,
-  rest: Omit<ReadShape, "bytes" | "ranges" | "bouncedBytes">,
+  shards: ShardFacts,
+  rest: Pick<ReadShape, "threads" | "maxChunkBytes" | "memory">,
 ): ReadShape {
-  let [bytes, ranges, bouncedBytes] = [0, 0, 0];
-  let end = -1;
+  let [bytes, ranges, bouncedBytes, cachedBytes, readAheadBytes] = [0, 0, 0, 0, 0];
+  let [begin, end] = [-1, -1];
   for (let at = 0; at < pieces.offset.length; at++) {
     const [shard, offset, length] = [pieces.shard[at] ?? 0, pieces.offset[at] ?? 0, pieces.length[at] ?? 0];
     const adjacent = offset === end && pieces.shard[at - 1] === shard;
-    if (!adjacent) ranges++;
-    if (((pieces.addressOffset[at] ?? 0) - offset) % memoryAlign(shard) !== 0) bouncedBytes += length;
+    if (!adjacent) {
+      ranges++;
+      begin = offset;
+    }
+    if (((pieces.addressOffset[at] ?? 0) - offset) % shards.memoryAlign(shard) !== 0) bouncedBytes += length;
     else if (adjacent) bouncedBytes += boundBytes;
     bytes += length;
     end = offset + length;
+    readAheadBytes = Math.max(readAheadBytes, shards.readAheadBytes[shard] ?? 0);
+    const rangeEnds = pieces.offset[at + 1] !== end || pieces.shard[at + 1] !== shard;
+    if (shards.cachedUnderAuto[shard] === 1) cachedBytes += length;
+    else if (rangeEnds && end - begin < minDirectBytes) cachedBytes += end - begin;
   }
-  return { ...rest, bytes, ranges, bouncedBytes: Math.min(bouncedBytes, bytes) };
+  return { ...rest, bytes, ranges, bouncedBytes: Math.min(bouncedBytes, bytes), cachedBytes, readAheadBytes };
 }

@@ -5,6 +5,10 @@ export interface ReadShape {
   readonly ranges: number;
   /** At most so many bytes cannot be read directly to their place: they go through bounce buffers. */
   readonly bouncedBytes: number;
+  /** So many bytes are read through the page cache even by drivers that would read directly. */
+  readonly cachedBytes: number;
+  /** How far the kernel reads ahead of one thread. */
+  readonly readAheadBytes: number;
   readonly threads: number;
   readonly maxChunkBytes: number;
   readonly plugin?: string | undefined;
@@ -35,6 +39,14 @@ export const noDriverBytes: DriverBytes = Object.freeze({
 
 /** A stack of 16 KiB in the kernel; of the one in user space, and of malloc's arena for the thread, some pages are touched. */
 export const bytesOfThread = 128 * 1024;
+
+/** Shorter ranges are read through the page cache. */
+export const minDirectBytes = 128 * 1024;
+
+/** What the kernel reads ahead of so many threads, and cannot drop meanwhile: one stretch for each, and two that are begun behind them. */
+export function readAheadOf({ readAheadBytes }: ReadShape, bytes: number, threads: number): number {
+  return Math.min(bytes, (2 + threads) * readAheadBytes);
+}
 
 /** Of two drivers that do not read at one time. */
 export function largerOf(one: DriverBytes, other: DriverBytes): DriverBytes {

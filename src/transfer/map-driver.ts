@@ -2,10 +2,7 @@ import type { TransferSummary } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import type { Transfer, TransferBatch, TransferDriver } from "./driver.js";
-import { noDriverBytes } from "./driver-bytes.js";
-
-/** What the kernel reads ahead of each thread that touches the pages, and cannot drop meanwhile. */
-const readAheadBytes = 2 * 2 ** 20;
+import { noDriverBytes, readAheadOf } from "./driver-bytes.js";
 
 /**
  * Maps the files privately (copy on write) over their place in a host arena: no byte is copied, pages come from the page cache when they are
@@ -15,7 +12,7 @@ const readAheadBytes = 2 * 2 ** 20;
 export const mapDriver: TransferDriver = {
   name: "map",
   capabilities: { memory: ["host"], copies: false, registrable: false },
-  takes: ({ bytes, threads }) => ({ ...noDriverBytes, ringBytes: Math.min(bytes, (2 + threads) * readAheadBytes) }),
+  takes: (shape) => ({ ...noDriverBytes, ringBytes: readAheadOf(shape, shape.bytes, shape.threads) }),
   submit(batch: TransferBatch): Transfer {
     const files = batch.files.paths.length;
     const summaryOf = (unkept: Uint8Array): TransferSummary => ({

@@ -3,7 +3,7 @@ import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import { deferred } from "./deferred.js";
 import type { Transfer, TransferBatch, TransferDriver } from "./driver.js";
-import { bytesOfThread, type DriverBytes, noDriverBytes, type ReadShape } from "./driver-bytes.js";
+import { bytesOfThread, type DriverBytes, minDirectBytes, noDriverBytes, type ReadShape, readAheadOf } from "./driver-bytes.js";
 
 /** Longest direct read: where buffers are huge pages, one device request. Longer ones bring nothing, shorter ones cost requests. */
 const maxDirectBytes = 2 * 2 ** 20;
@@ -13,8 +13,6 @@ const maxDirectBytes = 2 * 2 ** 20;
  */
 const queueDepth = 256;
 
-/** Shorter ranges are read through the page cache. */
-const minDirectBytes = 128 * 1024;
 /** Threads of the direct lane: one with the ring, and those that read where no ring can be used. */
 const directThreads = 1 + 8;
 /** The ring itself, and for each read in it the kernel's request with the list of the pages that it pins. */
@@ -24,23 +22,20 @@ const ringReadBytes = 10 * 1024;
 const maxBounces = 64 + 1;
 const maxBounceBytes = 512 * 1024;
 
-/** What the kernel may read ahead of each thread, and cannot drop meanwhile: hosts with fast disks set `read_ahead_kb` so high. */
-const maxReadAheadBytes = 8 * 2 ** 20;
-
 /** What the two lanes take: `direct` where there is a direct one. */
-export function lanesTake({ bytes, ranges, bouncedBytes, threads, maxChunkBytes }: ReadShape, direct: boolean): DriverBytes {
+export function lanesTake(shape: ReadShape, direct: boolean): DriverBytes {
+  const { bytes, ranges, bouncedBytes, threads, maxChunkBytes } = shape;
   if (bytes === 0) return noDriverBytes;
   const blocks = Math.max(ranges, Math.ceil(bytes / Math.min(maxChunkBytes, 2 ** 20)));
   const readers = Math.min(threads, blocks);
   if (!direct || bytes < minDirectBytes) {
-    const readAhead = Math.min(bytes, (2 + readers) * maxReadAheadBytes);
-    return { ...noDriverBytes, threadBytes: readers * bytesOfThread, ringBytes: readAhead };
+    return { ...noDriverBytes, threadBytes: readers * bytesOfThread, ringBytes: readAheadOf(shape, bytes, readers) };
   }
   const reads = Math.min(queueDepth, ranges + Math.ceil(bytes / Math.min(maxChunkBytes, maxDirectBytes)));
   return {
     ...noDriverBytes,
     threadBytes: (readers + directThreads) * bytesOfThread,
-    ringBytes: ringBytes + reads * ringReadBytes,
+    ringBytes: ringBytes + reads * ringReadBytes + readAheadOf(shape, Math.min(bytes, shape.cachedBytes), readers),
     bounceBytes: Math.min(bouncedBytes, maxBounces * maxBounceBytes),
   };
 }
@@ -50,7 +45,7 @@ function readingDriver(name: string, code: TransferSettings["driver"]): Transfer
   return {
     name,
     capabilities: { memory: ["host"], copies: true, registrable: true },
-    takes: (shape) => lanesTake(shape, code !== 0),
+    takes: (shape) => lanesTake(code === 1 ? { ...shape, cachedBytes: 0 } : shape, code !== 0),
     submit(batch) {
       const settings: TransferSettings = {
         driver: code,

@@ -15,6 +15,9 @@ export interface MadeShard {
   readonly byteLength?: number;
   readonly dioOffsetAlign?: number;
   readonly dioMemAlign?: number;
+  /** Default 8 MiB. */
+  readonly readAheadBytes?: number;
+  readonly cachedUnderAuto?: boolean;
   readonly tensors: readonly MadeTensor[];
 }
 
@@ -65,6 +68,8 @@ export function madeSource(shards: readonly MadeShard[]): PlanSource {
       identity: new BigUint64Array(6 * shards.length),
       dioOffsetAlign: Uint32Array.from(shards, ({ dioOffsetAlign }) => dioOffsetAlign ?? 512),
       dioMemAlign: Uint32Array.from(shards, ({ dioMemAlign }) => dioMemAlign ?? 512),
+      readAheadBytes: Float64Array.from(shards, ({ readAheadBytes }) => readAheadBytes ?? 8 * 2 ** 20),
+      cachedUnderAuto: Uint8Array.from(shards, ({ cachedUnderAuto }) => (cachedUnderAuto ? 1 : 0)),
     },
     nameOf: (row) => names[row] ?? "",
     rowOf: (name) => names.indexOf(name),

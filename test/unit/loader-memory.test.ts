@@ -41,6 +41,9 @@ describe("a load that does not fit into memory", () => {
     const path = writeCheckpoint(tensors);
     await using part = await loadCheckpoint(path, { include: "b" });
     expect(part.tensors.get("b")?.bytes().length).toBe(MIB);
+    // With room for what is read ahead of it, and still none for a copy.
+    available.bytes = 35.5 * MIB;
+    expect(await errorFrom(loadCheckpoint(path))).toMatchObject({ code: "ERR_MEMORY_WOULD_NOT_FIT" });
     await using mapped = await loadCheckpoint(path, { driver: "map" });
     expect(mapped.tensors.get("a")?.bytes().length).toBe(32 * MIB);
   });

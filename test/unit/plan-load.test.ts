@@ -3,10 +3,11 @@ import { describe, expect, it } from "vitest";
 import { planColumns } from "../../src/plan/load-plan.js";
 import { assertFits } from "../../src/plan/memory.js";
 import { type PlanOptions, planLoad } from "../../src/plan/plan-load.js";
-import { madeSource } from "../support/made-source.js";
+import { type MadeShard, madeSource } from "../support/made-source.js";
 
 const availableMemory = { bytes: null, limitedBy: "unknown" };
 const MIB = 2 ** 20;
+const GIB = 2 ** 30;
 
 describe("ranges and chunks", () => {
   const source = madeSource([
@@ -239,8 +240,29 @@ describe("assertFits", () => {
     expect(planned({ driver: "nixl", threads: 4 }).slack).toMatchObject({ threadBytes: 5 * 128 * 1024, libraryBytes: 48 * MIB });
     expect(planned({ driver: "map", threads: 4 })).toMatchObject({
       requiredBytes: 0,
-      slack: { pageTableBytes: 2 ** 27, ringBytes: 12 * MIB, threadBytes: 0 },
+      slack: { pageTableBytes: 2 ** 27, ringBytes: 6 * 8 * MIB, threadBytes: 0 },
     });
+  });
+
+  it("asks for what is read ahead of each thread where reads go through the page cache, as the device of the file sets it", () => {
+    const ringBytes = (shard: Omit<MadeShard, "tensors">, options: PlanOptions, lengths = [GIB]) => {
+      const tensors = lengths.map((length, at) => ({ name: `${at}`, length, offset: 2 * MIB + at * 2 * GIB }));
+      return planLoad(madeSource([{ dataStart: 2 * MIB, ...shard, tensors }]), { availableMemory, threads: 4, ...options }).memory.slack
+        .ringBytes;
+    };
+    const ring = 64 * 1024 + 256 * 10 * 1024;
+    expect(ringBytes({ readAheadBytes: 128 * 1024 }, { driver: "pread" })).toBe(6 * 128 * 1024);
+    expect(ringBytes({ readAheadBytes: 64 * MIB }, { driver: "map" })).toBe(6 * 64 * MIB);
+    expect(ringBytes({ readAheadBytes: 2 * GIB }, { driver: "pread" })).toBe(GIB);
+    expect(ringBytes({ readAheadBytes: MIB }, { driver: "nixl" })).toBe(6 * MIB);
+    const refused = { readAheadBytes: MIB, cachedUnderAuto: true };
+    expect(ringBytes(refused, {})).toBe(ring + 6 * MIB);
+    expect(ringBytes(refused, { driver: "io_uring" })).toBe(ring);
+    expect(ringBytes({ readAheadBytes: MIB }, {})).toBe(ring);
+    const short = Array<number>(4).fill(127 * 1024);
+    expect(ringBytes({ readAheadBytes: MIB }, {}, [GIB, ...short])).toBe(ring + 4 * 127 * 1024);
+    // Four slots of 64 MiB, each read by two threads.
+    expect(ringBytes(refused, { driver: "staged", device: "cuda:0" })).toBe(4 * (64 * 1024 + 33 * 10 * 1024 + 4 * MIB));
   });
 
   it("asks for bounce buffers where direct reads cannot reach their place", () => {

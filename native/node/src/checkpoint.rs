@@ -64,6 +64,8 @@ pub struct ShardColumns {
     pub identity: BigUint64Array,
     pub dio_offset_align: Uint32Array,
     pub dio_mem_align: Uint32Array,
+    pub read_ahead_bytes: Float64Array,
+    pub cached_under_auto: Uint8Array,
 }
 
 #[napi(object, object_from_js = false)]
@@ -106,6 +108,8 @@ impl NativeHeaders {
             identity: shards().flat_map(|shard| shard.identity.words()).collect::<Vec<_>>().into(),
             dio_offset_align: shards().map(|shard| shard.align.offset).collect::<Vec<_>>().into(),
             dio_mem_align: shards().map(|shard| shard.align.memory).collect::<Vec<_>>().into(),
+            read_ahead_bytes: shards().map(|shard| shard.cache_use.read_ahead_bytes as f64).collect::<Vec<_>>().into(),
+            cached_under_auto: shards().map(|shard| u8::from(shard.cache_use.under_auto)).collect::<Vec<_>>().into(),
         }
     }
 

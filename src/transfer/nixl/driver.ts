@@ -7,7 +7,7 @@ import { addon } from "../../native/load.js";
 import { addressBounds } from "../addresses.js";
 import { deferred } from "../deferred.js";
 import type { BatchSummary, NixlBatchSummary, ReadPath, Transfer, TransferBatch, TransferDriver } from "../driver.js";
-import { bytesOfThread, type DriverBytes, noDriverBytes, type ReadShape } from "../driver-bytes.js";
+import { bytesOfThread, type DriverBytes, noDriverBytes, type ReadShape, readAheadOf } from "../driver-bytes.js";
 import { identityOf } from "../files.js";
 import { GdsCount } from "../gds/path-statistics.js";
 import { NixlAgent } from "./agent.js";
@@ -33,8 +33,12 @@ export const nixlDriver: TransferDriver = {
 /** NIXL, UCX and a plugin, loaded and with an agent: their data and what malloc keeps of it. */
 const libraryBytes = 48 * 2 ** 20;
 
-function nixlTakes({ bytes, threads }: ReadShape): DriverBytes {
-  return bytes === 0 ? noDriverBytes : { ...noDriverBytes, threadBytes: (1 + threads) * bytesOfThread, libraryBytes };
+/** Into memory of the host the plugin POSIX reads, through the page cache. */
+function nixlTakes(shape: ReadShape): DriverBytes {
+  const { bytes, threads, memory } = shape;
+  if (bytes === 0) return noDriverBytes;
+  const ringBytes = memory === "host" ? readAheadOf(shape, bytes, threads) : 0;
+  return { ...noDriverBytes, threadBytes: (1 + threads) * bytesOfThread, ringBytes, libraryBytes };
 }
 
 /**

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use super::{MAX_SAFE_INTEGER, in_file, printable};
 use crate::error::{Error, Result};
+use crate::io::cache_use::{CacheUse, Devices};
 use crate::io::identity::{Identity, Sight};
-use crate::io::sys;
+use crate::io::sys::{self, Stat};
 
 /// What direct I/O asks of a file, in bytes; 0 where the kernel does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -94,10 +95,13 @@ impl<'p> CheckpointFile<'p> {
         })
     }
 
-    /// What direct I/O asks of this file.
-    pub fn dio_align(&self) -> DioAlign {
-        let (offset, memory) = sys::direct_align(self.fd.as_fd());
-        DioAlign { offset, memory }
+    /// What direct I/O asks of this file, and what reads of it take of the page cache.
+    pub fn ways(&self, devices: &Devices) -> (DioAlign, CacheUse) {
+        let fd = self.fd.as_fd();
+        let direct = sys::direct_io(fd);
+        let (offset, memory) = direct.align();
+        let Stat { dev, size, .. } = self.sight.stat;
+        (DioAlign { offset, memory }, devices.cache_use(fd, Path::new(self.path), dev, size, direct))
     }
 }
 

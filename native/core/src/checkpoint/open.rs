@@ -8,6 +8,7 @@ use super::header::{HEADER_LIMIT_BYTES, Header};
 use super::table::{Assignment, Table};
 use super::{in_file, index::Index};
 use crate::error::{Error, Result};
+use crate::io::cache_use::{CacheUse, Devices};
 use crate::io::identity::Identity;
 use crate::parallel::each_index;
 
@@ -21,6 +22,7 @@ pub struct Shard {
     /// File offset of the first data byte.
     pub data_start: u64,
     pub align: DioAlign,
+    pub cache_use: CacheUse,
     /// `[key, value, key, value, ...]`
     pub metadata: Vec<String>,
 }
@@ -53,8 +55,9 @@ type Opened = (Shard, Header);
 
 fn read_all(paths: &[String], threads: usize) -> Result<Vec<Opened>> {
     let results: Mutex<Vec<Option<Result<Opened>>>> = Mutex::new(paths.iter().map(|_| None).collect());
+    let devices = Devices::default();
     each_index("mx-headers", paths.len(), threads, |shard| {
-        let result = open_shard(&paths[shard]);
+        let result = open_shard(&paths[shard], &devices);
         let opened = result.is_ok();
         results.lock().unwrap_or_else(PoisonError::into_inner)[shard] = Some(result);
         opened
@@ -64,7 +67,7 @@ fn read_all(paths: &[String], threads: usize) -> Result<Vec<Opened>> {
     results.into_iter().flatten().collect()
 }
 
-fn open_shard(path: &str) -> Result<Opened> {
+fn open_shard(path: &str, devices: &Devices) -> Result<Opened> {
     let file = CheckpointFile::open(path)?;
     let size = file.size();
     let mut head = file.read(0, size.min(FIRST_READ_BYTES) as usize)?;
@@ -79,7 +82,9 @@ fn open_shard(path: &str) -> Result<Opened> {
         in_file(if unreadable { recognise(error, &head) } else { error }, path)
     })?;
     let metadata = std::mem::take(&mut header.metadata);
-    Ok((Shard { identity: file.identity(&head[..data_start as usize]), data_start, align: file.dio_align(), metadata }, header))
+    let identity = file.identity(&head[..data_start as usize]);
+    let (align, cache_use) = file.ways(devices);
+    Ok((Shard { identity, data_start, align, cache_use, metadata }, header))
 }
 
 /// The length prefix, held against the limit and the file's size before anything is allocated for the header.

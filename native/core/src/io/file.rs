@@ -1,7 +1,7 @@
 //! A file of a transfer: opened when its first block is due, closed after its last, and the same file from beginning to end.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -31,25 +31,27 @@ impl OpenFile {
 
     /// The O_DIRECT descriptor, opened at the first call; errno where the file system refuses.
     pub fn direct(&self, spec: &FileSpec) -> std::result::Result<BorrowedFd<'_>, i32> {
-        let opened = self.direct.get_or_init(|| {
-            // The very file that is open, whatever its path names by now.
-            let path = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
-            match sys::open_read(&path, libc::O_DIRECT) {
-                Ok(fd) => Ok(fd),
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(libc::EINVAL),
-                Err(_) => self.direct_by_path(spec),
-            }
-        });
+        let opened = self.direct.get_or_init(|| open_direct(self.buffered(), &spec.path));
         opened.as_ref().map(AsFd::as_fd).map_err(|errno| *errno)
     }
+}
 
-    /// Where /proc is not mounted, or may not be used.
-    fn direct_by_path(&self, spec: &FileSpec) -> std::result::Result<OwnedFd, i32> {
-        let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
-        let fd = sys::open_read(&spec.path, libc::O_DIRECT).map_err(errno)?;
-        let same = sys::stat(fd.as_fd()).map_err(errno)? == sys::stat(self.buffered()).map_err(errno)?;
-        if same { Ok(fd) } else { Err(libc::ESTALE) }
+/// Opens an open file once more, with O_DIRECT; the errno where that is refused.
+pub fn open_direct(open: BorrowedFd<'_>, path: &Path) -> std::result::Result<OwnedFd, i32> {
+    // The very file that is open, whatever its path names by now.
+    match sys::open_read(Path::new(&format!("/proc/self/fd/{}", open.as_raw_fd())), libc::O_DIRECT) {
+        Ok(fd) => Ok(fd),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(libc::EINVAL),
+        Err(_) => open_direct_by_path(open, path),
     }
+}
+
+/// Where /proc is not mounted, or may not be used.
+fn open_direct_by_path(open: BorrowedFd<'_>, path: &Path) -> std::result::Result<OwnedFd, i32> {
+    let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+    let fd = sys::open_read(path, libc::O_DIRECT).map_err(errno)?;
+    let same = sys::stat(fd.as_fd()).map_err(errno)? == sys::stat(open).map_err(errno)?;
+    if same { Ok(fd) } else { Err(libc::ESTALE) }
 }
 
 /// One file and what was done with it.

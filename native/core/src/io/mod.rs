@@ -7,6 +7,7 @@
 
 mod bounce;
 mod buffered;
+pub mod cache_use;
 mod direct;
 pub mod fault;
 pub mod file;

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use super::sys;
 
 /// Finest step at which cached and uncached parts are told apart; one direct read.
-const STEP_BYTES: u64 = 2 << 20;
+pub const STEP_BYTES: u64 = 2 << 20;
 /// Of a short range this part at least must be cached for the rest to be read through the cache as well: an eighth.
 const PARTLY_SHARE: u64 = 8;
 
@@ -56,6 +56,11 @@ fn classify_by(range: Range<u64>, page: u64, cached_pages: impl Fn(u64, u64) -> 
         }
     }
     out
+}
+
+/// False where nothing tells what is cached, neither cachestat nor a read that refuses to wait: there `auto` reads all through the cache.
+pub fn can_be_asked(fd: BorrowedFd<'_>) -> bool {
+    sys::cached_pages(fd, 0, 1).is_ok() || is_cached(fd, 0).is_some()
 }
 
 /// Whether the byte at `offset` can be had without waiting for the disk; None where the file system does not answer that.

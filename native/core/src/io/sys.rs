@@ -144,17 +144,35 @@ pub fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<
     if status != 0 { Err(io::Error::last_os_error()) } else { Ok(result[0]) }
 }
 
-/// What direct I/O asks of file offsets and of memory addresses of this file, in bytes (statx STATX_DIOALIGN, Linux 6.1); zeros where the kernel
-/// does not say.
-pub fn direct_align(fd: BorrowedFd<'_>) -> (u32, u32) {
+/// What the kernel says of direct I/O on a file (statx STATX_DIOALIGN, Linux 6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectIo {
+    Unknown,
+    Refused,
+    /// File offsets and memory addresses must be multiples of these, in bytes.
+    Aligned(u32, u32),
+}
+
+impl DirectIo {
+    /// What it asks of offsets and of addresses; zeros where the kernel does not say.
+    pub fn align(self) -> (u32, u32) {
+        if let DirectIo::Aligned(offset, memory) = self { (offset, memory) } else { (0, 0) }
+    }
+}
+
+/// Asks about an open file.
+pub fn direct_io(fd: BorrowedFd<'_>) -> DirectIo {
     // SAFETY: an all-zero statx is a valid value of the plain C struct.
     let mut stat: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open, the path is an empty C string, `stat` is writable.
     let status = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut stat) };
     if status != 0 || stat.stx_mask & libc::STATX_DIOALIGN == 0 {
-        return (0, 0);
+        return DirectIo::Unknown;
     }
-    (stat.stx_dio_offset_align, stat.stx_dio_mem_align)
+    match (stat.stx_dio_offset_align, stat.stx_dio_mem_align) {
+        (0, _) => DirectIo::Refused,
+        (offset, memory) => DirectIo::Aligned(offset, memory),
+    }
 }
 
 /// Size of a page of memory in bytes.

@@ -132,7 +132,7 @@ impl Running {
 
 fn spec(path: &Path) -> FileSpec {
     let (fd, sight) = Sight::open(path).expect("open");
-    let (offset, memory) = sys::direct_align(fd.as_fd());
+    let (offset, memory) = sys::direct_io(fd.as_fd()).align();
     FileSpec { path: path.to_owned(), identity: Identity { sight, header: None }, align: DirectAlign::new(offset, memory) }
 }
 
