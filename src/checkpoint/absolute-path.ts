@@ -12,7 +12,7 @@ export function absolutePath(path: string): string {
     base = process.cwd();
   } catch (cause) {
     const errno = (cause as NodeJS.ErrnoException).code ?? "unknown";
-    const message = `${path}: this path is relative, and the working directory of this process was removed (${errno}); give an absolute path`;
+    const message = `${path}: this path is relative, and the working directory of this process is gone (${errno}); give an absolute path`;
     throw errorOf("ERR_CHECKPOINT_NOT_FOUND", message, { facts: { file: path, operation: "getcwd", errno }, cause });
   }
   return resolve(base, path);
