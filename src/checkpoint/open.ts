@@ -10,7 +10,7 @@ import { Checkpoint } from "./checkpoint.js";
 import { explained } from "./explained.js";
 import { ambiguous, type Resolved, resolveCheckpoint } from "./resolve.js";
 import { shardPath } from "./shard-path.js";
-import { requireFinished } from "./unfinished.js";
+import { controlsOf, listedControls, requireFinished } from "./unfinished.js";
 
 export interface OpenCheckpointOptions {
   /**
@@ -24,6 +24,8 @@ export interface OpenCheckpointOptions {
 
 /** Headers are small: threads help where the storage answers slowly, so there are more of them than processors. */
 const maxThreads = 16;
+/** Of so many files each is asked whether a downloader still writes it; for more their folders are listed, which may hold thousands. */
+const maxAskedFiles = 4;
 
 /**
  * Opens a checkpoint: finds its shards, reads and validates every header and the index, and closes the files again. Nothing is returned before
@@ -58,11 +60,12 @@ async function open(path: string | URL, weights: string | undefined, signal: Abo
       ? { files: found.shards.map((name) => join(folder, name)), names: found.shards, shardOfFile: new Uint32Array() }
       : indexedFiles(index, indexFile, found);
   const threads = Math.min(maxThreads, Math.max(4, 2 * availableParallelism()));
-  const finished = requireFinished(indexFile === undefined ? files : [indexFile, ...files]);
-  // Awaited below, behind what is wrong with the headers.
-  finished.catch(() => {});
-  const headers = await awaitUntilAborted(signal, (stop) => addon().openShards(files, index, shardOfFile, threads, stop));
-  await finished;
+  const all = indexFile === undefined ? files : [indexFile, ...files];
+  const few = all.length <= maxAskedFiles;
+  const listing = few ? undefined : listedControls(all);
+  const asked = few ? controlsOf(all) : [];
+  const headers = await awaitUntilAborted(signal, (stop) => addon().openShards(files, index, shardOfFile, threads, asked, stop));
+  requireFinished(all, (await listing) ?? headers.existing());
   requireNotAborted(signal);
   const shards = files.map((file, i) => ({ file, name: names[i] ?? file }));
   return new Checkpoint({ path: found.path, kind: found.kind, indexFile, shards }, headers);

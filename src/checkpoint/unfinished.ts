@@ -1,4 +1,4 @@
-import { access, readdir } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { errorOf, type ModelExpressError } from "../errors.js";
 import type { Trace } from "./download-traces.js";
@@ -11,41 +11,35 @@ export function unfinished(file: string, { path, tool, remedy }: Trace, cause?: 
   return errorOf("ERR_CHECKPOINT_DOWNLOAD_UNFINISHED", message, { facts: { file, leftover: path, tool }, cause });
 }
 
+/** What downloaders put beside these files while they write them. */
+export function controlsOf(files: readonly string[]): string[] {
+  return files.flatMap((file) => controlEndings.map((ending) => file + ending));
+}
+
+/** Those that are there, by a listing of each folder: that costs less than questions for each of many files, and more than those for a few. */
+export async function listedControls(files: readonly string[]): Promise<string[]> {
+  const folders = [...new Set(files.map((file) => dirname(file)))];
+  const listed = folders.map(async (folder) => {
+    const names = await readdir(folder).catch(() => []);
+    return names.filter((name) => controlEndings.some((ending) => name.endsWith(ending))).map((name) => join(folder, name));
+  });
+  return (await Promise.all(listed)).flat();
+}
+
 /**
  * Refuses files beside which a downloader notes that it is still writing them: they may have their full length, and zeros where bytes are to come.
+ * @param there paths of which some are such notes
  * @throws ERR_CHECKPOINT_DOWNLOAD_UNFINISHED
  */
-export async function requireFinished(files: readonly string[]): Promise<void> {
-  const folders = new Set(files.map((file) => dirname(file)));
-  // One listing of a folder costs less than questions for each of many files, but more than those for one: it may hold thousands.
-  const controls = files.length > 4 ? await listedControls(folders) : await askedControls(files);
+export function requireFinished(files: readonly string[], there: readonly string[]): void {
+  if (there.length === 0) return;
+  const controls = new Set(there);
   for (const file of files) {
-    const control = controlEndings.map((ending) => file + ending).find((path) => controls.has(path));
+    const control = controlsOf([file]).find((path) => controls.has(path));
     const leftover = control === undefined ? undefined : certainLeftover(basename(control));
     if (control !== undefined && leftover !== undefined) {
       const remedy = `${leftover.remedy}; if the file is complete, remove that one`;
       throw unfinished(file, { ...leftover, path: control, remedy });
     }
   }
-}
-
-async function isThere(path: string): Promise<boolean> {
-  return await access(path).then(
-    () => true,
-    () => false,
-  );
-}
-
-async function listedControls(folders: ReadonlySet<string>): Promise<Set<string>> {
-  const listed = [...folders].map(async (folder) => {
-    const names = await readdir(folder).catch(() => []);
-    return names.filter((name) => controlEndings.some((ending) => name.endsWith(ending))).map((name) => join(folder, name));
-  });
-  return new Set((await Promise.all(listed)).flat());
-}
-
-async function askedControls(files: readonly string[]): Promise<Set<string>> {
-  const paths = files.flatMap((file) => controlEndings.map((ending) => file + ending));
-  const there = await Promise.all(paths.map(isThere));
-  return new Set(paths.filter((_, i) => there[i]));
 }

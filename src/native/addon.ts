@@ -71,6 +71,8 @@ export interface NativeHeaders {
   tensorColumns(): TensorColumns;
   /** Row of the tensor of that name, or -1. */
   find(name: string): number;
+  /** Those of the paths asked about that something was at, once the headers were read. */
+  existing(): string[];
   /** `[key, value, key, value, ...]` of one shard's `__metadata__`. */
   metadata(shard: number): string[];
 }
@@ -382,13 +384,14 @@ export interface Addon {
   readIndex(path: string, stop?: NativeStop): Promise<NativeIndex>;
   /**
    * Opens, reads, validates all headers in parallel on native threads. `index` and `shardOfFile` (row of `paths` for each of the index's
-   * files) restrict the tensors to what the index assigns to each shard.
+   * files) restrict the tensors to what the index assigns to each shard. `asked`: paths for {@link NativeHeaders.existing}.
    */
   openShards(
     paths: string[],
     index: NativeIndex | null,
     shardOfFile: Uint32Array,
     threads: number,
+    asked: string[],
     stop?: NativeStop,
   ): Promise<NativeHeaders>;
   readonly NativeStop: new () => NativeStop;

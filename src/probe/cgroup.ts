@@ -15,6 +15,8 @@ export function cgroupFolders(controller: "memory" | "cpu", read: ReadText): Cgr
   const own = ownPaths(controller, read("/proc/self/cgroup") ?? "");
   const found: CgroupFolders[] = [];
   for (const line of (read("/proc/self/mountinfo") ?? "").split("\n")) {
+    // Most lines tell of something else, and a container may have hundreds.
+    if (!line.includes(" - cgroup")) continue;
     const [left, right] = line.split(" - ");
     const fields = (left ?? "").split(" ");
     const [type, , superOptions] = (right ?? "").split(" ");

@@ -1,5 +1,6 @@
 //! Binding of `mx_core::checkpoint`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use mx_core::checkpoint::{self, Columns, Headers, Index, Names, Shard, Table};
@@ -42,6 +43,7 @@ pub fn open_shards<'env>(
     index: Option<ClassInstance<'env, NativeIndex>>,
     shard_of_file: Uint32Array,
     threads: u32,
+    mut asked: Vec<String>,
     stop: Option<&NativeStop>,
 ) -> Result<Object<'env>> {
     let index = index.map(|given| given.index.clone());
@@ -49,11 +51,12 @@ pub fn open_shards<'env>(
     in_background_until(env, &FILES, stop, move || {
         let assignment = index.as_deref().map(|index| (index, &shard_of_file[..]));
         let Headers { shards, table } = checkpoint::open_shards(&paths, assignment, threads as usize)?;
+        asked.retain(|path| Path::new(path).exists());
         let Table { names, columns } = table;
         // The copies are made here, so that the JavaScript thread has only to take them.
         let name_bytes = collected(names.text().bytes(), "the names of tensors")?;
         let name_end = collected(names.ends().iter().map(|end| *end as f64), "the names of tensors")?;
-        Ok(NativeHeaders { shards, names, handover: Some(Handover { name_bytes, name_end, columns }) })
+        Ok(NativeHeaders { shards, existing: asked, names, handover: Some(Handover { name_bytes, name_end, columns }) })
     })
 }
 
@@ -92,6 +95,7 @@ struct Handover {
 #[napi]
 pub struct NativeHeaders {
     shards: Vec<Shard>,
+    existing: Vec<String>,
     /// Stays, for `find`.
     names: Names,
     handover: Option<Handover>,
@@ -136,6 +140,11 @@ impl NativeHeaders {
     #[napi]
     pub fn find(&self, name: String) -> f64 {
         self.names.find(&name).map_or(-1.0, |row| row as f64)
+    }
+
+    #[napi]
+    pub fn existing(&self) -> Vec<&str> {
+        self.existing.iter().map(String::as_str).collect()
     }
 
     #[napi]

@@ -1,12 +1,12 @@
 //! A file of a checkpoint while its header or index is read: opened, identified, read at offsets, closed at once.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use super::{MAX_SAFE_INTEGER, in_file, printable};
 use crate::error::{Error, Result};
-use crate::io::cache_use::{CacheUse, Devices};
+use crate::io::cache_use::{CacheUse, cache_use};
 use crate::io::identity::{Identity, Sight};
 use crate::io::sys::{self, Stat};
 
@@ -31,13 +31,7 @@ impl<'p> CheckpointFile<'p> {
             "open" => open_error(path, &error),
             _ => failed(path, operation, &error),
         })?;
-        // SAFETY: an all-zero stat is a valid value of the plain C struct.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is open and `stat` is writable.
-        if unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } != 0 {
-            return Err(failed(path, "fstat", &io::Error::last_os_error()));
-        }
-        let kind = match stat.st_mode & libc::S_IFMT {
+        let kind = match sight.stat.kind {
             libc::S_IFREG => None,
             libc::S_IFDIR => Some("a folder"),
             libc::S_IFIFO => Some("a named pipe"),
@@ -96,12 +90,12 @@ impl<'p> CheckpointFile<'p> {
     }
 
     /// What direct I/O asks of this file, and what reads of it take of the page cache.
-    pub fn ways(&self, devices: &Devices) -> (DioAlign, CacheUse) {
+    pub fn ways(&self) -> (DioAlign, CacheUse) {
         let fd = self.fd.as_fd();
         let direct = sys::direct_io(fd);
         let (offset, memory) = direct.align();
         let Stat { dev, size, .. } = self.sight.stat;
-        (DioAlign { offset, memory }, devices.cache_use(fd, Path::new(self.path), dev, size, direct))
+        (DioAlign { offset, memory }, cache_use(fd, Path::new(self.path), dev, size, direct))
     }
 }
 

@@ -8,7 +8,7 @@ use super::header::{HEADER_LIMIT_BYTES, Header};
 use super::table::{Assignment, Table};
 use super::{in_file, index::Index};
 use crate::error::{Error, Result};
-use crate::io::cache_use::{CacheUse, Devices};
+use crate::io::cache_use::CacheUse;
 use crate::io::identity::Identity;
 use crate::parallel::each_index;
 
@@ -55,9 +55,8 @@ type Opened = (Shard, Header);
 
 fn read_all(paths: &[String], threads: usize) -> Result<Vec<Opened>> {
     let results: Mutex<Vec<Option<Result<Opened>>>> = Mutex::new(paths.iter().map(|_| None).collect());
-    let devices = Devices::default();
     each_index("mx-headers", paths.len(), threads, |shard| {
-        let result = open_shard(&paths[shard], &devices);
+        let result = open_shard(&paths[shard]);
         let opened = result.is_ok();
         results.lock().unwrap_or_else(PoisonError::into_inner)[shard] = Some(result);
         opened
@@ -67,7 +66,7 @@ fn read_all(paths: &[String], threads: usize) -> Result<Vec<Opened>> {
     results.into_iter().flatten().collect()
 }
 
-fn open_shard(path: &str, devices: &Devices) -> Result<Opened> {
+fn open_shard(path: &str) -> Result<Opened> {
     let file = CheckpointFile::open(path)?;
     let size = file.size();
     let mut head = file.read(0, size.min(FIRST_READ_BYTES) as usize)?;
@@ -83,7 +82,7 @@ fn open_shard(path: &str, devices: &Devices) -> Result<Opened> {
     })?;
     let metadata = std::mem::take(&mut header.metadata);
     let identity = file.identity(&head[..data_start as usize]);
-    let (align, cache_use) = file.ways(devices);
+    let (align, cache_use) = file.ways();
     Ok((Shard { identity, data_start, align, cache_use, metadata }, header))
 }
 

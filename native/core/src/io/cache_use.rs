@@ -7,6 +7,7 @@ use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::sys::DirectIo;
 use super::{file, residency};
@@ -23,28 +24,33 @@ pub struct CacheUse {
     pub under_auto: bool,
 }
 
-/// What is known of devices, by their numbers.
-#[derive(Default)]
-pub struct Devices(Mutex<Vec<(u64, CacheUse)>>);
+/// What devices said, by their numbers. Loads in a row ask once.
+static KNOWN: Mutex<Vec<(u64, CacheUse, Instant)>> = Mutex::new(Vec::new());
+const KEPT: Duration = Duration::from_secs(1);
 
-impl Devices {
-    /// Of an open file on `device`. Nothing is asked about a short one: no more is read ahead than it has.
-    pub fn cache_use(&self, fd: BorrowedFd<'_>, path: &Path, device: u64, size: u64, direct: DirectIo) -> CacheUse {
-        if size <= residency::STEP_BYTES {
-            return CacheUse { read_ahead_bytes: size, under_auto: true };
-        }
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_device = match known.iter().find(|(number, _)| *number == device) {
-            Some((_, found)) => *found,
-            None => {
-                let under_auto = file::open_direct(fd, path).is_err() || !residency::can_be_asked(fd);
-                let found = CacheUse { read_ahead_bytes: read_ahead_bytes(device).unwrap_or(UNKNOWN_BYTES), under_auto };
-                known.push((device, found));
-                found
-            }
-        };
-        CacheUse { read_ahead_bytes: of_device.read_ahead_bytes.min(size), under_auto: of_device.under_auto || direct == DirectIo::Refused }
+/// Of an open file on `device`. Nothing is asked about a short one: no more is read ahead than it has.
+pub fn cache_use(fd: BorrowedFd<'_>, path: &Path, device: u64, size: u64, direct: DirectIo) -> CacheUse {
+    if size <= residency::STEP_BYTES {
+        return CacheUse { read_ahead_bytes: size, under_auto: true };
     }
+    let of_device = of_device(fd, path, device);
+    let under_auto = of_device.under_auto || direct == DirectIo::Refused;
+    CacheUse { read_ahead_bytes: of_device.read_ahead_bytes.min(size), under_auto }
+}
+
+fn of_device(fd: BorrowedFd<'_>, path: &Path, device: u64) -> CacheUse {
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let fresh = |(_, _, told): &(u64, CacheUse, Instant)| told.elapsed() < KEPT;
+    if let Some((_, found, _)) = known().iter().find(|one| one.0 == device && fresh(one)) {
+        return *found;
+    }
+    // Not under the lock: a file system may hang in the answer.
+    let under_auto = file::open_direct(fd, path).is_err() || !residency::can_be_asked(fd);
+    let found = CacheUse { read_ahead_bytes: read_ahead_bytes(device).unwrap_or(UNKNOWN_BYTES), under_auto };
+    let mut all = known();
+    all.retain(|one| one.0 != device && fresh(one));
+    all.push((device, found, Instant::now()));
+    found
 }
 
 /// The device's `read_ahead_kb`, and the longest request that it takes: a longer read is read ahead up to that.
@@ -84,13 +90,15 @@ mod tests {
     #[test]
     fn no_more_is_read_ahead_than_there_is_and_a_short_file_asks_nobody() {
         let path = std::env::current_exe().expect("a program");
-        let (fd, found) = Sight::open(&path).expect("open");
-        let devices = Devices::default();
-        let used = |size, direct| devices.cache_use(fd.as_fd(), &path, found.stat.dev, size, direct);
+        let (fd, _) = Sight::open(&path).expect("open");
+        let device = libc::makedev(0xfff, 0xfffff);
+        let asked = || KNOWN.lock().unwrap().iter().filter(|one| one.0 == device).count();
+        let used = |size, direct| cache_use(fd.as_fd(), &path, device, size, direct);
         assert_eq!(used(66, DirectIo::Unknown), CacheUse { read_ahead_bytes: 66, under_auto: true });
-        assert!(devices.0.lock().unwrap().is_empty());
-        assert!(used(3 << 20, DirectIo::Unknown).read_ahead_bytes <= 3 << 20);
+        assert_eq!(asked(), 0);
+        assert_eq!(used(3 << 20, DirectIo::Unknown).read_ahead_bytes, 3 << 20);
+        assert_eq!(used(9 << 20, DirectIo::Unknown).read_ahead_bytes, 8 << 20);
         assert!(used(3 << 20, DirectIo::Refused).under_auto);
-        assert_eq!(devices.0.lock().unwrap().len(), 1);
+        assert_eq!(asked(), 1);
     }
 }

@@ -189,7 +189,7 @@ impl Identity {
     }
 
     pub fn from_words([dev, ino, mtime, written_now, bytes, digest]: [u64; IDENTITY_WORDS], size: u64) -> Self {
-        let stat = Stat { dev, ino, size, mtime_ns: mtime as i64 };
+        let stat = Stat { dev, ino, size, mtime_ns: mtime as i64, kind: libc::S_IFREG };
         Identity { sight: Sight { stat, written_now: written_now != 0 }, header: (bytes != 0).then_some(HeaderDigest { bytes, digest }) }
     }
 }
@@ -201,7 +201,7 @@ mod tests {
     const SECOND: i64 = 1_000_000_000;
 
     fn sight(ino: u64, size: u64, mtime_ns: i64, written_now: bool) -> Sight {
-        Sight { stat: Stat { dev: 1, ino, size, mtime_ns }, written_now }
+        Sight { stat: Stat { dev: 1, ino, size, mtime_ns, kind: libc::S_IFREG }, written_now }
     }
 
     fn identity(sight: Sight, kept: bool) -> Identity {

@@ -5,9 +5,11 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use super::sys;
 
@@ -40,8 +42,11 @@ struct Mount {
 
 impl Mount {
     fn with_id(id: &str) -> Option<Self> {
-        let table = fs::read("/proc/self/mountinfo").ok()?;
-        table.split(|byte| *byte == b'\n').find_map(|line| Mount::parse(line, id))
+        let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.as_ref().is_none_or(MountTable::has_changed) {
+            *table = MountTable::read().ok();
+        }
+        table.as_ref()?.text.split(|byte| *byte == b'\n').find_map(|line| Mount::parse(line, id))
     }
 
     /// A line of proc_pid_mountinfo(5): `id parent device root point options ... - type source super-options`.
@@ -65,6 +70,30 @@ impl Mount {
         }
         layers.splice(0..0, upper);
         Some(Mount { root: path_of(words.get(3)?), point: path_of(words.get(4)?), layers })
+    }
+}
+
+/// The mount table may have hundreds of lines: it is read again only once the kernel tells that it has changed.
+struct MountTable {
+    /// Tells changes since it was opened.
+    file: fs::File,
+    text: Vec<u8>,
+}
+
+static TABLE: Mutex<Option<MountTable>> = Mutex::new(None);
+
+impl MountTable {
+    fn read() -> io::Result<Self> {
+        let mut file = fs::File::open("/proc/self/mountinfo")?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok(MountTable { file, text })
+    }
+
+    fn has_changed(&self) -> bool {
+        let mut asked = libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLPRI, revents: 0 };
+        // SAFETY: one entry, which is ours, and no waiting.
+        unsafe { libc::poll(&mut asked, 1, 0) != 0 }
     }
 }
 

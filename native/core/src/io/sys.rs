@@ -13,6 +13,8 @@ pub struct Stat {
     pub ino: u64,
     pub size: u64,
     pub mtime_ns: i64,
+    /// What it is (S_IFMT): a regular file, a folder, ...
+    pub kind: u32,
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {
@@ -42,6 +44,7 @@ fn stat_of(stat: &libc::stat) -> Stat {
         dev: stat.st_dev,
         ino: stat.st_ino,
         size: stat.st_size as u64,
+        kind: stat.st_mode & libc::S_IFMT,
         mtime_ns: stat.st_mtime.wrapping_mul(1_000_000_000).wrapping_add(stat.st_mtime_nsec),
     }
 }
