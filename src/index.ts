@@ -38,7 +38,7 @@ export type { LoadReport, LoadTimes, MemoryReport, ShardReport } from "./loader/
 export { type StreamOptions, streamCheckpoint } from "./loader/stream-checkpoint.js";
 export type { Tensor, TensorArray, TensorArrays } from "./loader/tensor.js";
 export type { Bytes, CudaDeviceFacts, CudaFacts } from "./native/addon.js";
-export type { LoadPlan, PlanChunk, PlanJson, PlanRange, PlanTotals, ShardPlan, TensorPlacement } from "./plan/load-plan.js";
+export type { LoadPlan, PlanJson, PlanPiece, PlanRange, PlanTotals, ShardPlan, TensorPlacement } from "./plan/load-plan.js";
 export type { LoadSlack, PlanMemory } from "./plan/memory.js";
 export type { Placement } from "./plan/placement.js";
 export { type PlanOptions, planLoad } from "./plan/plan-load.js";

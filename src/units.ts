@@ -98,6 +98,9 @@ export function formatDuration(milliseconds: number): string {
   return `${Math.floor(whole / 60)} min ${whole % 60} s`;
 }
 
+/** A huge page of the host, and what CUDA maps memory of a device in: arenas, slots and direct reads keep to its multiples. */
+export const hugePageBytes = 2 * 2 ** 20;
+
 /** Smallest multiple of `multiple` that is not below `value`. Both are safe integers, `value` at least 0. */
 export function roundUp(value: number, multiple: number): number {
   const rest = value % multiple;

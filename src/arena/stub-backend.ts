@@ -1,10 +1,8 @@
+import { hugePageBytes } from "../units.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
 /** No address of a real process or device: what leaks from a stub is recognised at once. */
 const implausibleBase = 0x10_0000_0000_0000n;
-
-/** Granularity of today's GPUs. */
-const defaultGranularity = 2 * 1024 * 1024;
 
 /** A backend for tests: touches no memory, and lists every call in order. Handles count from 1; reserves follow one another. */
 export class StubBackend implements VmmBackend {
@@ -23,7 +21,7 @@ export class StubBackend implements VmmBackend {
 
   /** @param options.granularity in bytes, reported as it is, so that wrong ones can be tried. Default 2 MiB */
   constructor(options: { readonly granularity?: number } = {}) {
-    this.#granularity = options.granularity ?? defaultGranularity;
+    this.#granularity = options.granularity ?? hugePageBytes;
   }
 
   allocationGranularity(): number {

@@ -1,3 +1,4 @@
+import { entryOf } from "../columns.js";
 import { custom, shownAs } from "../inspection.js";
 import type { NativeHeaders, ShardColumns, TensorColumns } from "../native/addon.js";
 import { formatBytes } from "../units.js";
@@ -146,23 +147,24 @@ export class Checkpoint {
   /** @internal What the header says of the tensor in a row; a new object each time. */
   tensorAt(row: number): TensorInfo {
     const { columns, shards } = this;
-    const dtype = dtypes[at(columns.dtype, row)];
-    const shard = shards[at(columns.shard, row)];
+    const dtype = dtypes[entryOf(columns.dtype, row)];
+    const shard = shards[entryOf(columns.shard, row)];
     if (dtype === undefined || shard === undefined) throw new RangeError(`row ${row} has no dtype or no shard`);
     // Plain loops: building an array from a typed one costs ten times as much, and models have tens of thousands of tensors.
     const shape: number[] = [];
-    for (let dim = row === 0 ? 0 : at(columns.dimEnd, row - 1); dim < at(columns.dimEnd, row); dim++) shape.push(at(columns.dims, dim));
+    for (let dim = row === 0 ? 0 : entryOf(columns.dimEnd, row - 1); dim < entryOf(columns.dimEnd, row); dim++)
+      shape.push(entryOf(columns.dims, dim));
     Object.freeze(shape);
     const name = this.nameOf(row);
-    return Object.freeze({ name, dtype: dtype.name, shape, byteLength: at(columns.length, row), offset: at(columns.offset, row), shard });
+    return Object.freeze({
+      name,
+      dtype: dtype.name,
+      shape,
+      byteLength: entryOf(columns.length, row),
+      offset: entryOf(columns.offset, row),
+      shard,
+    });
   }
-}
-
-/** An entry of a column that exists by construction. */
-function at(column: ArrayLike<number>, row: number): number {
-  const value = column[row];
-  if (value === undefined) throw new RangeError(`row ${row} is not one of ${column.length}`);
-  return value;
 }
 
 function makeShards({ shards }: CheckpointFiles, headers: NativeHeaders, facts: ShardColumns, columns: TensorColumns): Shard[] {
@@ -172,11 +174,11 @@ function makeShards({ shards }: CheckpointFiles, headers: NativeHeaders, facts: 
       index,
       file,
       name,
-      byteLength: at(facts.size, index),
-      dataOffset: at(facts.dataStart, index),
+      byteLength: entryOf(facts.size, index),
+      dataOffset: entryOf(facts.dataStart, index),
       tensorCount: firstRow(columns, index + 1) - firstRow(columns, index),
-      dioOffsetAlignBytes: at(facts.dioOffsetAlign, index),
-      dioMemAlignBytes: at(facts.dioMemAlign, index),
+      dioOffsetAlignBytes: entryOf(facts.dioOffsetAlign, index),
+      dioMemAlignBytes: entryOf(facts.dioMemAlign, index),
       get metadata() {
         metadata ??= pairs(headers.metadata(index));
         return metadata;
@@ -190,7 +192,7 @@ function firstRow({ shard: column, count }: TensorColumns, shard: number): numbe
   let [low, high] = [0, count];
   while (low < high) {
     const middle = Math.floor((low + high) / 2);
-    if (at(column, middle) < shard) low = middle + 1;
+    if (entryOf(column, middle) < shard) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -206,7 +208,7 @@ function countElements({ count, dims, dimEnd }: TensorColumns): number {
   let total = 0;
   for (let row = 0, dim = 0; row < count; row++) {
     let elements = 1;
-    for (const end = at(dimEnd, row); dim < end; dim++) elements *= at(dims, dim);
+    for (const end = entryOf(dimEnd, row); dim < end; dim++) elements *= entryOf(dims, dim);
     total += elements;
   }
   return total;

@@ -1,11 +1,12 @@
 import type { Hash } from "node:crypto";
 import type { NativeArena } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
+import { hugePageBytes } from "../units.js";
 
 /** Bytes of one SHA-256. */
 export const digestBytes = 32;
-/** Bytes that are copied to the host at a time: hashed in a few milliseconds, so that the event loop turns. Two are there at once. */
-const pieceBytes = 2 * 2 ** 20;
+/** Bytes that are copied to the host at a time, a huge page: hashed in a few milliseconds, so that the event loop turns. Two are there at once. */
+const copiedBytes = hugePageBytes;
 
 /** What is copied in one piece: a part of one range, or several whole ranges near to each other. */
 interface Piece {
@@ -53,7 +54,7 @@ function* piecesOf(addresses: BigUint64Array, lengths: Float64Array): Generator<
     for (; at < rows.length; at++) {
       const row = rows[at] ?? 0;
       const [offset, length] = [Number((addresses[row] ?? 0n) - begin), lengths[row] ?? 0];
-      if (offset + length > pieceBytes) break;
+      if (offset + length > copiedBytes) break;
       parts.push({ row, offset, length, last: true });
       end = Math.max(end, offset + length);
     }
@@ -63,8 +64,8 @@ function* piecesOf(addresses: BigUint64Array, lengths: Float64Array): Generator<
     }
     const row = rows[at++] ?? 0;
     const length = lengths[row] ?? 0;
-    for (let done = 0; done < length; done += pieceBytes) {
-      const part = Math.min(pieceBytes, length - done);
+    for (let done = 0; done < length; done += copiedBytes) {
+      const part = Math.min(copiedBytes, length - done);
       yield { address: begin + BigInt(done), length: part, parts: [{ row, offset: 0, length: part, last: done + part === length }] };
     }
   }

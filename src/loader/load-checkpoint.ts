@@ -3,14 +3,13 @@ import { requireNotAborted } from "../aborts.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { publish } from "../events.js";
 import type { MemoryClaim } from "../plan/claims.js";
-import { type LoadPlan, planColumns } from "../plan/load-plan.js";
-import { addressColumn } from "../transfer/addresses.js";
+import type { LoadPlan } from "../plan/load-plan.js";
 import { allocateBefore } from "../transfer/allocate-before.js";
 import type { BatchSummary, Transfer } from "../transfer/driver.js";
 import { driverOf } from "../transfer/drivers.js";
-import { transferFiles } from "../transfer/files.js";
 import type { Limits } from "../transfer/limits.js";
 import { abandon, awaitTransfer } from "../transfer/waiting.js";
+import { batchOf } from "./batch.js";
 import { LoadMemory } from "./load-memory.js";
 import { LoadedModel } from "./loaded-model.js";
 import { claimMemory, makeRoom } from "./memory-check.js";
@@ -81,17 +80,7 @@ async function fill(checkpoint: Checkpoint, plan: LoadPlan, settings: LoadSettin
   let transfer: Transfer;
   try {
     const driver = driverOf(settings.driver, settings.device === "host" ? "host" : "device");
-    const columns = planColumns(plan);
-    const { shard: file, offset, length, addressOffset } = driver.capabilities.copies ? columns.chunks : columns.pieces;
-    transfer = driver.submit({
-      arena,
-      files: transferFiles(checkpoint.shards, checkpoint.shardColumns),
-      pieces: { file, offset, length, address: addressColumn(base, addressOffset) },
-      threads: settings.threads,
-      maxChunkBytes: plan.maxChunkBytes,
-      plugin: settings.plugin,
-      gds: settings.gds,
-    });
+    transfer = driver.submit({ arena, ...batchOf(checkpoint, plan, settings, base) });
   } catch (error) {
     throw await abandon([], error, () => memory.release());
   }

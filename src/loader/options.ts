@@ -54,6 +54,7 @@ export interface LoadSettings {
   readonly driver: DriverName;
   readonly plugin: string | undefined;
   readonly threads: number;
+  readonly maxChunkBytes: number;
   readonly timeoutMs: number;
   readonly closeTimeoutMs: number;
   readonly signal: AbortSignal | undefined;
@@ -108,12 +109,13 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
   const gds = readsByGds(driver, plugin, device) ? gdsLimits() : {};
   const { include, exclude, placement, alignmentBytes, maxChunkBytes = gds.maxChunkBytes } = options;
   const plan: PlanOptions = { include, exclude, placement, alignmentBytes, maxChunkBytes, device, driver, threads };
-  requirePlanOptions(plan);
+  const required = requirePlanOptions(plan);
   return {
     device,
     driver,
     plugin,
     threads,
+    maxChunkBytes: required.maxChunkBytes,
     timeoutMs,
     closeTimeoutMs,
     signal,

@@ -26,7 +26,6 @@ export interface LoadReport {
   /** `bytes` over the time of the transfer; null where nothing was moved. */
   readonly bytesPerSecond: number | null;
   readonly ranges: number;
-  readonly chunks: number;
   /** Reads that were made. */
   readonly reads: number;
   readonly threads: number;
@@ -101,7 +100,6 @@ export function makeReport(parts: ReportParts): LoadReport {
     bytesFromDisk: sum(shards.map((shard) => shard.bytesFromDisk)),
     bytesPerSecond: parts.driver === "map" || plan.totals.bytes === 0 ? null : Math.round(plan.totals.bytes / (times.transferMs / 1000)),
     ranges: plan.totals.ranges,
-    chunks: plan.totals.chunks,
     reads: summary.reads,
     threads: parts.threads,
     allocationBytes: plan.totals.allocationBytes,

@@ -12,7 +12,7 @@ import { timesOver } from "../transfer/driver-bytes.js";
 import { driverOf } from "../transfer/drivers.js";
 import { transferFiles } from "../transfer/files.js";
 import { abandon, type Progress, progressIntervalMs, transferOutcome, within } from "../transfer/waiting.js";
-import { formatBytes, requireInteger } from "../units.js";
+import { formatBytes, hugePageBytes, requireInteger } from "../units.js";
 import { LoadMemory } from "./load-memory.js";
 import { claimMemory, makeRoom } from "./memory-check.js";
 import { openBefore } from "./open-before.js";
@@ -135,7 +135,11 @@ function layOut(
 }
 
 /** What a stream takes: its slots, and one batch for each window in flight. */
-function streamMemory(plan: LoadPlan, { windows, slotCount, bytes }: StreamLayout, { driver, threads }: LoadSettings): PlanMemory {
+function streamMemory(
+  plan: LoadPlan,
+  { windows, slotCount, bytes }: StreamLayout,
+  { driver, threads, maxChunkBytes }: LoadSettings,
+): PlanMemory {
   const { device, memory, totals } = plan;
   const kind = device === "host" ? "host" : "device";
   const most = (of: (window: StreamWindow) => number) => windows.reduce((sum, window) => Math.max(sum, of(window)), 0);
@@ -150,7 +154,8 @@ function streamMemory(plan: LoadPlan, { windows, slotCount, bytes }: StreamLayou
     device,
     allocationBytes: bytes,
     mapped: false,
-    chunks: totals.chunks,
+    pieces: totals.tensors,
+    blocks: Math.ceil(totals.bytes / Math.min(maxChunkBytes, hugePageBytes)),
     driver: timesOver(batch, Math.min(slotCount, windows.length)),
   };
   return planMemory(
@@ -297,7 +302,7 @@ class Stream {
         ),
       },
       threads: this.#settings.threads,
-      maxChunkBytes: this.#plan.maxChunkBytes,
+      maxChunkBytes: this.#settings.maxChunkBytes,
       plugin: this.#settings.plugin,
       gds: this.#settings.gds,
     });

@@ -1,3 +1,5 @@
+import { hugePageBytes } from "../units.js";
+
 /** Neighbouring tensors of a plan that are read together. */
 export interface StreamWindow {
   /** Positions among the selected tensors, half-open. */
@@ -5,13 +7,10 @@ export interface StreamWindow {
   readonly end: number;
   /** Bytes of its tensors. */
   readonly bytes: number;
-  /** Where the slot begins in the plan's address space: a multiple of `slotAlignmentBytes`, so that every tensor keeps its alignment in a slot. */
+  /** Where the slot begins in the plan's address space: a multiple of `hugePageBytes`, so that every tensor keeps its alignment in a slot. */
   readonly addressOffset: number;
   readonly slotBytes: number;
 }
-
-/** Slots keep addresses modulo this: the largest alignment that a plan can ask for, which is a huge page. */
-export const slotAlignmentBytes = 2 * 2 ** 20;
 
 /** Cuts the selected tensors, in their order, into windows of at most `maxBytes` of tensors; a larger tensor has a window of its own. */
 export function cutWindows(addressOffset: Float64Array, lengths: Float64Array, maxBytes: number): StreamWindow[] {
@@ -27,8 +26,8 @@ export function cutWindows(addressOffset: Float64Array, lengths: Float64Array, m
       first = Math.min(first, address);
       last = Math.max(last, address + (lengths[at] ?? 0));
     }
-    const slotBegin = first - (first % slotAlignmentBytes);
-    const slotBytes = Math.max(slotAlignmentBytes, Math.ceil((last - slotBegin) / slotAlignmentBytes) * slotAlignmentBytes);
+    const slotBegin = first - (first % hugePageBytes);
+    const slotBytes = Math.max(hugePageBytes, Math.ceil((last - slotBegin) / hugePageBytes) * hugePageBytes);
     windows.push({ begin, end, bytes, addressOffset: slotBegin, slotBytes });
     begin = end;
     bytes = 0;

@@ -268,6 +268,25 @@ export interface TransferSummary {
   readonly reads: number;
 }
 
+/** Bytes, powers of two, one entry per file. */
+export interface DirectAlign {
+  /** Of file offsets and lengths. */
+  readonly offset: Uint32Array;
+  /** Of addresses. */
+  readonly memory: Uint32Array;
+}
+
+/** The blocks of a transfer, were all of it read one way. */
+export interface BlockCounts {
+  /** Buffered. */
+  readonly buffered: number;
+  /** Directly, in ranges of at least `minDirectBytes`; beside them blocks that are buffered still: unaligned ends, and shorter ranges. */
+  readonly direct: number;
+  readonly rest: number;
+  /** Bytes of direct blocks that go through a bounce buffer. */
+  readonly bouncedBytes: number;
+}
+
 /** A transfer in flight. It pins its allocations in the arena until it has settled. */
 export interface NativeTransfer {
   /** Bytes in place so far. */
@@ -453,6 +472,10 @@ export interface Addon {
     done: (failure: string | null, summary: TransferSummary | null) => void,
     settled: () => void,
   ): NativeTransfer;
+  /** What direct reads of each file keep to, from what statx told: 4096 where it told nothing, and of offsets at least. */
+  directAlign(dioOffsetAlign: Uint32Array, dioMemAlign: Uint32Array): DirectAlign;
+  /** Cuts the pieces as a transfer would, and counts. Addresses may begin at 0: only their place in a huge page matters. */
+  countBlocks(files: TransferFiles, pieces: TransferPieces, settings: TransferSettings, minDirectBytes: number): BlockCounts;
   /**
    * Maps each piece privately over its place in a host arena, on a native thread: addresses congruent to file offsets modulo the page size, the
    * pages of a piece belong to no other. Resolves to what `TransferSummary.unkept` holds.

@@ -20,7 +20,6 @@ export interface LoadPlan {
   readonly placement: Placement;
   /** Alignment of every tensor in bytes, or `"element"` where each has that of its own elements. */
   readonly alignmentBytes: number | "element";
-  readonly maxChunkBytes: number;
   /** Shards that hold a selected tensor, in the order of the checkpoint. */
   readonly shards: readonly ShardPlan[];
   readonly totals: PlanTotals;
@@ -35,7 +34,7 @@ export interface PlanTotals {
   /** Bytes of the selected tensors. */
   readonly bytes: number;
   readonly ranges: number;
-  readonly chunks: number;
+  readonly pieces: number;
   /** Bytes of the one allocation that holds them all; its base is a multiple of 2 MiB. */
   readonly allocationBytes: number;
   /** Bytes of the allocation that belong to no tensor. */
@@ -53,11 +52,11 @@ export interface ShardPlan {
   readonly tensors: number;
   readonly bytes: number;
   readonly rangeCount: number;
-  readonly chunkCount: number;
+  readonly pieceCount: number;
   /** What is read of the file, neighbours merged; made at the first access. */
   readonly ranges: readonly PlanRange[];
-  /** The ranges in pieces of at most `maxChunkBytes`, each with its place; made at the first access. */
-  readonly chunks: readonly PlanChunk[];
+  /** The ranges again, parted where neighbours in the file are none in memory, each part with its place; made at the first access. */
+  readonly pieces: readonly PlanPiece[];
 }
 
 /** A contiguous range of a shard's file. */
@@ -66,8 +65,8 @@ export interface PlanRange {
   readonly length: number;
 }
 
-/** A piece of a range. */
-export interface PlanChunk extends PlanRange {
+/** Bytes that are contiguous both in the file and in memory: one tensor or several. */
+export interface PlanPiece extends PlanRange {
   /** Bytes from the base of the allocation. */
   readonly addressOffset: number;
 }
@@ -98,9 +97,7 @@ export interface PlanColumns {
   readonly rows: Uint32Array;
   /** Bytes from the base of the allocation, of each selected tensor. */
   readonly addressOffset: Float64Array;
-  /** What is read, in pieces of at most `maxChunkBytes`; sorted by (shard, offset). Page-congruent plans: one piece per shard, of any length. */
-  readonly chunks: PieceColumns;
-  /** The same, uncut: each contiguous both in its file and in memory. */
+  /** What is read, sorted by (shard, offset). Page-congruent plans: one piece per shard. */
   readonly pieces: PieceColumns;
   /** How the pieces are read. */
   readonly shape: ReadShape;
@@ -116,11 +113,11 @@ export function planColumns(plan: LoadPlan): PlanColumns {
   return columns;
 }
 
-/** @internal What a shard's plan is made from; `chunkBegin` and `selectedBegin` point into the columns. */
-export interface ShardPlanParts extends Omit<ShardPlan, "aligned" | "ranges" | "chunks"> {
+/** @internal What a shard's plan is made from; `pieceBegin` and `selectedBegin` point into the columns. */
+export interface ShardPlanParts extends Omit<ShardPlan, "aligned" | "ranges" | "pieces"> {
   readonly isAligned: () => boolean;
   readonly readRanges: readonly PlanRange[];
-  readonly chunkBegin: number;
+  readonly pieceBegin: number;
   readonly selectedBegin: number;
 }
 
@@ -156,9 +153,9 @@ export function makeLoadPlan(parts: LoadPlanParts): LoadPlan {
     },
     toJSON(): PlanJson {
       const shardsJson = shards.map((shard, position): ShardPlanJson => {
-        const { ranges, chunks, ...rest } = shardPlans[position] ?? makeShardPlan(shard, columns);
+        const { ranges, pieces, ...rest } = shardPlans[position] ?? makeShardPlan(shard, columns);
         const placements = Array.from({ length: shard.tensors }, (_, nth) => placementAt(shard.selectedBegin + nth));
-        return { ...rest, ranges, chunks, placements };
+        return { ...rest, ranges, pieces, placements };
       });
       return { checkpoint, ...plain, shards: shardsJson };
     },
@@ -169,7 +166,7 @@ export function makeLoadPlan(parts: LoadPlanParts): LoadPlan {
 }
 
 function shortForm({ checkpoint, device, placement, shards, totals, memory }: LoadPlan): object {
-  const { tensors, bytes, ranges, chunks, allocationBytes } = totals;
+  const { tensors, bytes, ranges, pieces, allocationBytes } = totals;
   return {
     path: checkpoint.path,
     device,
@@ -178,17 +175,17 @@ function shortForm({ checkpoint, device, placement, shards, totals, memory }: Lo
     tensors,
     bytes: formatBytes(bytes),
     ranges,
-    chunks,
+    pieces,
     allocation: formatBytes(allocationBytes),
     fits: memory.fits,
   };
 }
 
-function makeShardPlan(parts: ShardPlanParts, { chunks }: PlanColumns): ShardPlan {
-  const { readRanges, chunkBegin, selectedBegin: _, isAligned, ...plain } = parts;
+function makeShardPlan(parts: ShardPlanParts, { pieces }: PlanColumns): ShardPlan {
+  const { readRanges, pieceBegin, selectedBegin: _, isAligned, ...plain } = parts;
   let aligned: boolean | undefined;
   let rangeObjects: readonly PlanRange[] | undefined;
-  let chunkObjects: readonly PlanChunk[] | undefined;
+  let pieceObjects: readonly PlanPiece[] | undefined;
   return Object.freeze({
     ...plain,
     get aligned() {
@@ -199,17 +196,17 @@ function makeShardPlan(parts: ShardPlanParts, { chunks }: PlanColumns): ShardPla
       rangeObjects ??= Object.freeze(readRanges.map(({ offset, length }) => Object.freeze({ offset, length })));
       return rangeObjects;
     },
-    get chunks() {
-      chunkObjects ??= Object.freeze(
-        Array.from({ length: plain.chunkCount }, (_, nth) =>
+    get pieces() {
+      pieceObjects ??= Object.freeze(
+        Array.from({ length: plain.pieceCount }, (_, nth) =>
           Object.freeze({
-            offset: chunks.offset[chunkBegin + nth] ?? 0,
-            length: chunks.length[chunkBegin + nth] ?? 0,
-            addressOffset: chunks.addressOffset[chunkBegin + nth] ?? 0,
+            offset: pieces.offset[pieceBegin + nth] ?? 0,
+            length: pieces.length[pieceBegin + nth] ?? 0,
+            addressOffset: pieces.addressOffset[pieceBegin + nth] ?? 0,
           }),
         ),
       );
-      return chunkObjects;
+      return pieceObjects;
     },
   });
 }

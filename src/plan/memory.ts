@@ -2,7 +2,7 @@ import type { DeviceName } from "../arena/device-name.js";
 import { errorOf } from "../errors.js";
 import type { AvailableMemory } from "../probe/memory.js";
 import { type DriverBytes, noDriverBytes } from "../transfer/driver-bytes.js";
-import { formatBytes, roundUp } from "../units.js";
+import { formatBytes, hugePageBytes, roundUp } from "../units.js";
 
 /** What a load needs, held against what there was when the plan was made. */
 export interface PlanMemory {
@@ -39,15 +39,14 @@ export interface MemoryAround {
   readonly host: AvailableMemory;
 }
 
-/** Of a device's memory an allocation takes a multiple of this. */
-const deviceGranuleBytes = 2 * 2 ** 20;
 /** An entry of 8 bytes for each page of 4 KiB; the kernel keeps it ready behind a huge page too. */
 const bytesOfPageTable = 512;
 /** Heaps grow in steps; the larger the load, the longer it runs meanwhile. */
 const minProcessBytes = 2 ** 20;
 const maxProcessBytes = 16 * 2 ** 20;
-/** Columns of chunks in JavaScript, and the blocks that the native half makes of them. */
-const bytesOfChunk = 256;
+/** Columns of pieces on both sides, and the blocks that the native half cuts. */
+const bytesOfPiece = 256;
+const bytesOfBlock = 64;
 
 /** What a plan's load takes. */
 export interface LoadNeeds {
@@ -55,14 +54,16 @@ export interface LoadNeeds {
   readonly allocationBytes: number;
   /** True where files are mapped over the allocation, which then takes page tables alone. */
   readonly mapped: boolean;
-  readonly chunks: number;
+  readonly pieces: number;
+  /** Reads that bring it, at most. */
+  readonly blocks: number;
   readonly pageBytes: number;
   readonly driver: DriverBytes;
 }
 
 export function planMemory(needs: LoadNeeds, around: MemoryAround): PlanMemory {
   const { device, allocationBytes, mapped, pageBytes } = needs;
-  const requiredBytes = mapped ? 0 : roundUp(allocationBytes, device === "host" ? pageBytes : deviceGranuleBytes);
+  const requiredBytes = mapped ? 0 : roundUp(allocationBytes, device === "host" ? pageBytes : hugePageBytes);
   const slack = allocationBytes === 0 ? noSlack : loadSlack(needs);
   const slackBytes = Object.values(slack).reduce((sum, bytes) => sum + bytes, 0);
   return held({ requiredBytes, slackBytes, slack }, device, around);
@@ -96,12 +97,12 @@ function held({ requiredBytes, slackBytes, slack }: Needed, device: DeviceName, 
 
 const noSlack: LoadSlack = Object.freeze({ pageTableBytes: 0, processBytes: 0, ...noDriverBytes });
 
-function loadSlack({ device, allocationBytes, chunks, driver }: LoadNeeds): LoadSlack {
+function loadSlack({ device, allocationBytes, pieces, blocks, driver }: LoadNeeds): LoadSlack {
   const addressedBytes = (device === "host" ? allocationBytes : 0) + driver.pinnedBytes + driver.bounceBytes;
   const growth = Math.min(maxProcessBytes, minProcessBytes + Math.ceil(allocationBytes / 32));
   return Object.freeze({
     pageTableBytes: roundUp(Math.ceil(addressedBytes / bytesOfPageTable), 4096),
-    processBytes: growth + chunks * bytesOfChunk,
+    processBytes: growth + pieces * bytesOfPiece + blocks * bytesOfBlock,
     ...driver,
   });
 }

@@ -1,5 +1,5 @@
 import type { TensorColumns } from "../native/addon.js";
-import { roundDown, roundUp } from "../units.js";
+import { hugePageBytes, roundDown, roundUp } from "../units.js";
 import type { FileRange, PieceBuilder, ShardRows } from "./ranges.js";
 
 /**
@@ -31,7 +31,6 @@ export interface ShardLayout {
  * to the device. Padding is only spent where it is less than a hundredth of the range.
  */
 const smallPageBytes = 4096;
-const hugePageBytes = 2 * 2 ** 20;
 const largeRangeBytes = 4 * 2 ** 20;
 const hugeRangeBytes = 256 * 2 ** 20;
 

@@ -1,12 +1,12 @@
 import { type DeviceName, requireDeviceName } from "../arena/device-name.js";
 import { dtypes } from "../checkpoint/dtype.js";
+import { entryOf } from "../columns.js";
 import { type DriverName, driverNames, maxThreads } from "../envs.js";
 import { errorOf } from "../errors.js";
 import { addon } from "../native/load.js";
 import type { AvailableMemory } from "../probe/memory.js";
 import { driverOf } from "../transfer/drivers.js";
-import { isPowerOfTwo, optionInvalid, requireInteger, requireKnown, requireOneOf, requirePowerOfTwo } from "../units.js";
-import { cutChunks, defaultMaxChunkBytes, minMaxChunkBytes } from "./chunks.js";
+import { hugePageBytes, optionInvalid, requireInteger, requireKnown, requireOneOf, requirePowerOfTwo } from "../units.js";
 import { availableNow } from "./claims.js";
 import { type LoadPlan, makeLoadPlan, type ShardPlanParts } from "./load-plan.js";
 import { type MemoryAround, planMemory } from "./memory.js";
@@ -34,7 +34,7 @@ export interface PlanOptions {
   readonly placement?: Placement | undefined;
   /** Multiple at which tensors should stand, a power of two up to 2 MiB. Default: each tensor's element size; on a GPU 256. */
   readonly alignmentBytes?: number | undefined;
-  /** Longest chunk in bytes, at least 4096; default 8 MiB. */
+  /** Longest read in bytes that the driver may make, at least 4096; default 8 MiB. */
   readonly maxChunkBytes?: number | undefined;
   /** Where the tensors go. Default `host`. */
   readonly device?: DeviceName | undefined;
@@ -54,7 +54,7 @@ export interface PlanOptions {
 }
 
 /** The allocation's base is a multiple of this, so no larger alignment can be promised. */
-export const maxAlignmentBytes = 2 * 2 ** 20;
+export const maxAlignmentBytes = hugePageBytes;
 /** What CUDA's own allocator promises, and kernels that read with wide loads count on. */
 const deviceAlignmentBytes = 256;
 /** Threads that a load has at most unless it asks for more. */
@@ -63,8 +63,10 @@ export const maxDefaultThreads = 16;
 const usualPageBytes = 4096;
 /** Planning opens no device. */
 const notAsked: AvailableMemory = Object.freeze({ bytes: null, limitedBy: "not asked" });
-/** What direct I/O is taken to need where statx does not say: no file system of today asks for more than a page of 4096 bytes. */
-const assumedDirectAlign = 4096;
+/** Longest read unless asked otherwise: a buffered one of it runs at full speed, and the work is still shared evenly. */
+const defaultMaxChunkBytes = 8 * 2 ** 20;
+/** Shortest limit that can be asked for: a page, below which every read is mostly overhead. */
+const minMaxChunkBytes = 4096;
 
 /**
  * Plans the load of a checkpoint, or of the tensors that are selected. Synchronous and pure: nothing is allocated, no file of the checkpoint
@@ -90,7 +92,8 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
   const alignOfDtype = Uint32Array.from(dtypes, ({ alignBytes }) => (alignmentBytes === "element" ? alignBytes : alignmentBytes));
   const addressOffset = new Float64Array(rows.length);
   const pieces = new PieceBuilder();
-  const placed: Omit<ShardPlanParts, "chunkBegin" | "chunkCount">[] = [];
+  const placed: ShardPlanParts[] = [];
+  const align = addon().directAlign(shardColumns.dioOffsetAlign, shardColumns.dioMemAlign);
   let allocationBytes = 0;
   for (const group of groupByShard(columns, rows)) {
     yield;
@@ -100,10 +103,11 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
       group,
       ranges: mergeRanges(columns, rows, alignOfDtype, group),
       alignOfDtype,
-      offsetAlign: directAlign(shardColumns.dioOffsetAlign[group.shard]),
-      memoryAlign: directAlign(shardColumns.dioMemAlign[group.shard]),
+      offsetAlign: entryOf(align.offset, group.shard),
+      memoryAlign: entryOf(align.memory, group.shard),
       start: allocationBytes,
     };
+    const pieceBegin = pieces.count;
     const packed = pageBytes !== undefined || placement === "packed" || (placement === "auto" && packedIsAligned(layout));
     if (pageBytes !== undefined) allocationBytes = placeMapped(layout, pageBytes, addressOffset, pieces);
     else allocationBytes = (packed ? placePacked : placeAligned)(layout, addressOffset, pieces);
@@ -119,6 +123,8 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
       tensors: group.end - group.begin,
       bytes: layout.ranges.reduce((sum, range) => sum + range.length, 0),
       rangeCount: layout.ranges.length,
+      pieceCount: pieces.count - pieceBegin,
+      pieceBegin,
       readRanges: layout.ranges,
       selectedBegin: group.begin,
     });
@@ -126,26 +132,20 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
 
   yield;
   const pieceColumns = pieces.columns();
-  const blockBytes = (shard: number) =>
-    Math.max(directAlign(shardColumns.dioOffsetAlign[shard]), directAlign(shardColumns.dioMemAlign[shard]));
-  const memoryAlign = (shard: number) => directAlign(shardColumns.dioMemAlign[shard]);
   const memory = device === "host" ? "host" : "device";
-  // A mapping is not read piece by piece.
-  const chunks = pageBytes === undefined ? cutChunks(pieceColumns, maxChunkBytes, blockBytes) : pieceColumns;
   const bytes = placed.reduce((sum, shard) => sum + shard.bytes, 0);
-  const shape = readShape(pieceColumns, { ...shardColumns, memoryAlign }, { threads, maxChunkBytes, memory });
+  const shape = readShape(pieceColumns, { ...shardColumns, memoryAlign: align.memory }, { threads, maxChunkBytes, memory });
   return makeLoadPlan({
     source,
     device,
     placement,
     alignmentBytes,
-    maxChunkBytes,
-    shards: withChunks(placed, chunks.shard),
+    shards: placed,
     totals: Object.freeze({
       tensors: rows.length,
       bytes,
       ranges: placed.reduce((sum, shard) => sum + shard.rangeCount, 0),
-      chunks: chunks.offset.length,
+      pieces: pieces.count,
       allocationBytes,
       alignmentWasteBytes: allocationBytes - bytes,
     }),
@@ -154,13 +154,14 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
         device,
         allocationBytes,
         mapped: pageBytes !== undefined,
-        chunks: chunks.offset.length,
+        pieces: pieces.count,
+        blocks: Math.ceil(bytes / Math.min(maxChunkBytes, hugePageBytes)),
         pageBytes: options.hostPageBytes ?? usualPageBytes,
         driver: driverOf(driver, memory).takes(shape),
       },
       memoryAround(options, device),
     ),
-    columns: { rows, addressOffset, chunks, pieces: pieceColumns, shape },
+    columns: { rows, addressOffset, pieces: pieceColumns, shape },
   });
 }
 
@@ -216,17 +217,4 @@ function mappedPageBytes(options: PlanOptions, placement: Placement): number | u
     });
   }
   return pageCongruent === true ? addon().pageBytes() : pageCongruent;
-}
-
-function directAlign(reported: number | undefined): number {
-  return reported !== undefined && isPowerOfTwo(reported) ? reported : assumedDirectAlign;
-}
-
-function withChunks(placed: readonly Omit<ShardPlanParts, "chunkBegin" | "chunkCount">[], chunkShard: Uint32Array): ShardPlanParts[] {
-  let end = 0;
-  return placed.map((shard) => {
-    const chunkBegin = end;
-    while (end < chunkShard.length && chunkShard[end] === shard.index) end++;
-    return { ...shard, chunkBegin, chunkCount: end - chunkBegin };
-  });
 }

@@ -1,3 +1,4 @@
+import { entryOf } from "../columns.js";
 import type { ShardColumns } from "../native/addon.js";
 import { minDirectBytes, type ReadShape } from "../transfer/driver-bytes.js";
 import type { PieceColumns } from "./ranges.js";
@@ -8,7 +9,7 @@ const boundBytes = 512 * 1024;
 /** What decides how pieces of a shard are read. */
 interface ShardFacts extends Pick<ShardColumns, "readAheadBytes" | "cachedUnderAuto"> {
   /** What direct I/O asks of memory. */
-  memoryAlign(shard: number): number;
+  readonly memoryAlign: Uint32Array;
 }
 
 /**
@@ -29,8 +30,9 @@ export function readShape(
       ranges++;
       begin = offset;
     }
-    if (((pieces.addressOffset[at] ?? 0) - offset) % shards.memoryAlign(shard) !== 0) bouncedBytes += length;
-    else if (adjacent) bouncedBytes += boundBytes;
+    if (((pieces.addressOffset[at] ?? 0) - offset) % entryOf(shards.memoryAlign, shard) !== 0) bouncedBytes += length;
+    // The block across the bound is bounced whole, also where both sides are congruent by themselves.
+    if (adjacent) bouncedBytes += boundBytes;
     bytes += length;
     end = offset + length;
     readAheadBytes = Math.max(readAheadBytes, shards.readAheadBytes[shard] ?? 0);

@@ -26,6 +26,12 @@ export const deviceDriver: TransferDriver = {
   name: "auto",
   capabilities: { memory: ["device"], copies: true, registrable: true },
   takes: (shape) => largerOf(nixlDriver.takes(shape), stagedDriver.takes(shape)),
+  forecast: (batch) => [
+    ...nixlDriver
+      .forecast({ ...batch, plugin: "GDS_MT" })
+      .map((way) => ({ ...way, of: `${way.of}, of files that GPUDirect Storage can read` })),
+    ...stagedDriver.forecast(batch).map((way) => ({ ...way, of: `of all other files ${way.of}` })),
+  ],
   submit: (batch) => new DeviceBatch(batch),
 };
 

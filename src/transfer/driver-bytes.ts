@@ -11,7 +11,6 @@ export interface ReadShape {
   readonly readAheadBytes: number;
   readonly threads: number;
   readonly maxChunkBytes: number;
-  readonly plugin?: string | undefined;
   readonly memory: "host" | "device";
 }
 

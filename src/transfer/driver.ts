@@ -57,6 +57,26 @@ export interface NixlBatchSummary {
   readonly path?: GdsPath;
 }
 
+/** A batch as far as a driver needs it to say what it will do. Addresses may count from 0: what matters is their place in a huge page. */
+export interface ForecastBatch extends Pick<TransferBatch, "files" | "pieces" | "threads" | "maxChunkBytes" | "plugin" | "gds"> {
+  readonly memory: "host" | "device";
+}
+
+/** What a driver will do with the bytes that take one way. Which bytes those are may be decided only when they are read. */
+export interface ForecastWay {
+  readonly path: ReadPath;
+  /** Which bytes take it, in words. */
+  readonly of: string;
+  /** Reads there are if all such bytes take it. */
+  readonly reads: number;
+  /** The longest that a read may be. */
+  readonly maxReadBytes: number;
+  /** Reads begin and end at multiples of this in the file; 1 for anywhere. */
+  readonly alignBytes: number;
+  /** How often memory is filled and handed on, where that goes window by window. */
+  readonly windows?: number;
+}
+
 /** A batch on its way; `Summary` is what it tells at its end. */
 export interface Transfer<Summary = BatchSummary> {
   /** Resolves when every byte is in place; rejects at the first failure, while other reads may still be in flight. */
@@ -74,6 +94,8 @@ export interface TransferDriver {
   readonly capabilities: DriverCapabilities;
   /** What it will take of the host's memory beside the tensors, at most. Nothing is opened or allocated. */
   takes(shape: ReadShape): DriverBytes;
+  /** What it will do with a batch: its ways, and how it cuts the pieces into reads. No file is opened. */
+  forecast(batch: ForecastBatch): readonly ForecastWay[];
   /**
    * Starts a batch on native threads.
    * @throws ERR_ARENA_ADDRESS, ERR_TRANSFER_IO_URING_REFUSED

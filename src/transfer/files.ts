@@ -1,4 +1,6 @@
-import type { ShardColumns, TransferFiles } from "../native/addon.js";
+import { entryOf } from "../columns.js";
+import type { ShardColumns, TransferFiles, TransferPieces } from "../native/addon.js";
+import { addon } from "../native/load.js";
 
 /** The files of a checkpoint as a transfer takes them: all of them, so that a shard's number is its row. */
 export function transferFiles(shards: readonly { readonly file: string }[], columns: ShardColumns): TransferFiles {
@@ -9,6 +11,18 @@ export function transferFiles(shards: readonly { readonly file: string }[], colu
     dioOffsetAlign: columns.dioOffsetAlign,
     dioMemAlign: columns.dioMemAlign,
   };
+}
+
+/** Blocks of each file, in bytes: a direct read goes from a multiple to a multiple, to an address that is congruent. */
+export function directBlocks({ dioOffsetAlign, dioMemAlign }: Pick<TransferFiles, "dioOffsetAlign" | "dioMemAlign">): Uint32Array {
+  const { offset, memory } = addon().directAlign(dioOffsetAlign, dioMemAlign);
+  return offset.map((bytes, file) => Math.max(bytes, entryOf(memory, file)));
+}
+
+/** The largest of these among the files that have a piece. */
+export function largestBlock({ files, pieces }: { readonly files: TransferFiles; readonly pieces: TransferPieces }): number {
+  const blocks = directBlocks(files);
+  return pieces.file.reduce((most, file) => Math.max(most, entryOf(blocks, file)), 1);
 }
 
 /** Entries of `identity` for each file. */

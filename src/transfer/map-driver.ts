@@ -13,6 +13,9 @@ export const mapDriver: TransferDriver = {
   name: "map",
   capabilities: { memory: ["host"], copies: false, registrable: false },
   takes: (shape) => ({ ...noDriverBytes, ringBytes: readAheadOf(shape, shape.bytes, shape.threads) }),
+  forecast: () => [
+    { path: "map", of: "all: read by whoever touches the pages first", reads: 0, maxReadBytes: 0, alignBytes: addon().pageBytes() },
+  ],
   submit(batch: TransferBatch): Transfer {
     const files = batch.files.paths.length;
     const summaryOf = (unkept: Uint8Array): TransferSummary => ({

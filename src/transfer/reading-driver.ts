@@ -1,12 +1,14 @@
 import type { TransferSettings, TransferSummary } from "../native/addon.js";
 import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
+import { formatBytes, hugePageBytes } from "../units.js";
 import { deferred } from "./deferred.js";
-import type { Transfer, TransferBatch, TransferDriver } from "./driver.js";
+import type { ForecastBatch, ForecastWay, Transfer, TransferBatch, TransferDriver } from "./driver.js";
 import { bytesOfThread, type DriverBytes, minDirectBytes, noDriverBytes, type ReadShape, readAheadOf } from "./driver-bytes.js";
+import { largestBlock } from "./files.js";
 
 /** Longest direct read: where buffers are huge pages, one device request. Longer ones bring nothing, shorter ones cost requests. */
-const maxDirectBytes = 2 * 2 ** 20;
+const maxDirectBytes = hugePageBytes;
 /**
  * Sixteen of them in flight keep a virtual disk nearly busy. A read that is queued has its memory already: so many let the disk go on while the host of
  * a virtual machine takes its time over a fresh page. An abort waits for them, a fraction of a second.
@@ -46,18 +48,36 @@ function readingDriver(name: string, code: TransferSettings["driver"]): Transfer
     name,
     capabilities: { memory: ["host"], copies: true, registrable: true },
     takes: (shape) => lanesTake(code === 1 ? { ...shape, cachedBytes: 0 } : shape, code !== 0),
-    submit(batch) {
-      const settings: TransferSettings = {
-        driver: code,
-        threads: batch.threads,
-        bufferedBlockBytes: batch.maxChunkBytes,
-        directBlockBytes: Math.min(batch.maxChunkBytes, maxDirectBytes),
-        queueDepth,
-        ...(batch.faults === undefined ? {} : { faults: batch.faults }),
-      };
-      return startTransfer(batch, settings);
-    },
+    forecast: (batch) => lanesForecast(batch, code),
+    submit: (batch) =>
+      startTransfer(batch, { ...settingsOf(batch, code), ...(batch.faults === undefined ? {} : { faults: batch.faults }) }),
   };
+}
+
+function settingsOf(
+  { threads, maxChunkBytes }: Pick<TransferBatch, "threads" | "maxChunkBytes">,
+  driver: TransferSettings["driver"],
+): TransferSettings {
+  return { driver, threads, bufferedBlockBytes: maxChunkBytes, directBlockBytes: Math.min(maxChunkBytes, maxDirectBytes), queueDepth };
+}
+
+function lanesForecast(batch: ForecastBatch, driver: TransferSettings["driver"]): readonly ForecastWay[] {
+  const settings = settingsOf(batch, driver);
+  const blocks = addon().countBlocks(batch.files, batch.pieces, settings, driver === 2 ? minDirectBytes : 0);
+  const buffered = { path: "buffered", maxReadBytes: settings.bufferedBlockBytes, alignBytes: 1 } as const;
+  const rest = `what is no whole block${driver === 2 ? `, and ranges under ${formatBytes(minDirectBytes)}` : ""}`;
+  const ways: readonly ForecastWay[] = [
+    { ...buffered, of: driver === 0 ? "all" : "what the page cache holds", reads: driver === 1 ? 0 : blocks.buffered },
+    {
+      path: "io_uring",
+      of: driver === 1 ? "whole blocks" : "whole blocks that it does not hold; by threads where io_uring is refused",
+      reads: driver === 0 ? 0 : blocks.direct,
+      maxReadBytes: settings.directBlockBytes,
+      alignBytes: largestBlock(batch),
+    },
+    { ...buffered, of: rest, reads: driver === 0 ? 0 : blocks.rest },
+  ];
+  return ways.filter(({ reads }) => reads > 0);
 }
 
 function startTransfer(batch: TransferBatch, settings: TransferSettings): Transfer {

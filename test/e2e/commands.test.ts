@@ -123,9 +123,9 @@ describe("mx inspect", () => {
 });
 
 describe("mx plan", () => {
-  it("tells every range, chunk and place", async () => {
+  it("tells every range, piece and place", async () => {
     const plan = await mxJson("plan", twoShards(), "--include", "b*", "--include", "scalar");
-    expect(plan.totals).toMatchObject({ tensors: 2, bytes: 18, ranges: 1, chunks: 1 });
+    expect(plan.totals).toMatchObject({ tensors: 2, bytes: 18, ranges: 1, pieces: 1 });
     expect(plan.shards).toHaveLength(1);
     expect(plan.shards[0].ranges[0].length).toBe(18);
     expect(plan.memory.fits).toBe(true);
@@ -134,10 +134,36 @@ describe("mx plan", () => {
     expect(await slackOf("--driver", "nixl", "--threads", "3")).toMatchObject({ threadBytes: 524_288, libraryBytes: 50_331_648 });
   });
 
+  it.for(["pread", "io_uring", "nixl"])("tells as many reads as a load by %s makes", async (driver, context) => {
+    if (driver === "nixl") context.skip(nixlMissing !== undefined, nixlMissing);
+    vi.stubEnv("MX_NIXL_LIBRARY", nixlLibrary);
+    if (driver === "io_uring") context.skip(ioUringRefusal() !== "", `io_uring is refused here: ${ioUringRefusal()}`);
+    const file = join(temporaryFolder(), "model.safetensors");
+    writeFileSync(file, buildSafetensors({ odd: { dtype: "U8", shape: [70_001] }, large: { dtype: "U8", shape: [5 * 2 ** 20 + 13] } }));
+    const args = [file, "--driver", driver, "--max-chunk", "64KiB"];
+    const { ways } = (await mxJson("plan", ...args)).reads;
+    const { reads } = (await mxJson("load", ...args)).report;
+    expect(reads).toBe(ways.reduce((sum: number, way: { reads: number }) => sum + way.reads, 0));
+    expect(reads).toBeGreaterThan(80);
+  });
+
+  it("tells which ways there are, and asks no machine for what only a load can find out", async () => {
+    const folder = twoShards();
+    const waysOf = async (...args: string[]) =>
+      (await mxJson("plan", folder, ...args)).reads.ways.map(({ path, of }: { path: string; of: string }) => `${path}: ${of}`);
+    expect(await waysOf("--driver", "map")).toEqual(["map: all: read by whoever touches the pages first"]);
+    expect(await waysOf("--device", "cuda:0")).toEqual([
+      "nixl: all, by GDS_MT, of files that GPUDirect Storage can read",
+      "staged: of all other files what the page cache holds (buffered)",
+      "staged: of all other files what is no whole block, and ranges under 128 KiB (buffered)",
+    ]);
+  });
+
   it("shows it as text", async () => {
     const text = await mx("plan", twoShards(), "--placement", "aligned", "--alignment", "256", "--max-chunk", "4KiB");
     expect(text).toMatch(/^tensors\s+3 of 3$/m);
     expect(text).toMatch(/^alignment\s+256 B$/m);
+    expect(text).toMatch(/^buffered +2 +4 KiB +1 B +- {2}what the page cache holds$/m);
     expect(text).toMatch(/ aligned /);
   });
 });

@@ -24,6 +24,19 @@ it("cuts pieces at the longest chunk and windows at bytes, chunks and files", ()
   expect(cutWindows(cutChunks({ ...pieces, length: new Float64Array(4) }, 10), 5, 5)).toEqual([]);
 });
 
+it("cuts where the next chunk can be read directly, unless a block is longer than a chunk may be", () => {
+  const pieces = {
+    file: Uint32Array.of(0, 1),
+    offset: Float64Array.of(1000, 1000),
+    length: Float64Array.of(10_000, 10_000),
+    address: BigUint64Array.of(0n, 20_000n),
+  };
+  const chunks = cutChunks(pieces, 5000, [512, 65_536]);
+  expect([...chunks.offset]).toEqual([1000, 5632, 10_240, 1000, 6000]);
+  expect([...chunks.length]).toEqual([4632, 4608, 760, 5000, 5000]);
+  expect([...chunks.address]).toEqual([0n, 4632n, 9240n, 20_000n, 25_000n]);
+});
+
 it("covers every byte of every piece exactly once, in windows within their bounds", () => {
   const piece = fc.record({ file: fc.nat(3), offset: fc.nat(1000), length: fc.nat(200) });
   fc.assert(

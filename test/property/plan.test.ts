@@ -1,16 +1,20 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { dtypes, dtypeTable } from "../../src/checkpoint/dtype.js";
-import { planColumns } from "../../src/plan/load-plan.js";
+import { entryOf } from "../../src/columns.js";
+import { addon } from "../../src/native/load.js";
+import { type LoadPlan, planColumns } from "../../src/plan/load-plan.js";
 import { type PlanOptions, planLoad } from "../../src/plan/plan-load.js";
 import type { PlanSource } from "../../src/plan/source.js";
+import { addressColumn } from "../../src/transfer/addresses.js";
+import { transferFiles } from "../../src/transfer/files.js";
 import { type MadeShard, madeSource } from "../support/made-source.js";
 import { testSeed } from "../support/seed.js";
 
 const availableMemory = { bytes: null, limitedBy: "unknown" };
 const KIB = 1024;
 
-/** Lengths around everything that matters: nothing, less than a block, about a chunk, and far more. */
+/** Lengths around everything that matters: nothing, less than a block, about a block, and far more. */
 const lengths = fc.oneof(
   { weight: 2, arbitrary: fc.constant(0) },
   { weight: 5, arbitrary: fc.integer({ min: 1, max: 64 }) },
@@ -87,7 +91,13 @@ function tensorsOf(source: PlanSource, rows: Uint32Array, addressOffset: Float64
   });
 }
 
-const known = (align: number | undefined) => (align === undefined || align === 0 || align === 777 ? 4096 : align);
+/** What the native half would cut, were everything read directly. */
+function blocksOf(source: PlanSource, plan: LoadPlan) {
+  const { shard: file, offset, length, addressOffset } = planColumns(plan).pieces;
+  const settings = { driver: 1, threads: 1, bufferedBlockBytes: 2 ** 20, directBlockBytes: 2 ** 20, queueDepth: 1 } as const;
+  const pieces = { file, offset, length, address: addressColumn(0n, addressOffset) };
+  return addon().countBlocks(transferFiles(source.shards, source.shardColumns), pieces, settings, 0);
+}
 
 function check(body: (setting: Setting) => void): void {
   fc.assert(fc.property(settings, body), { numRuns: 300, seed: testSeed() });
@@ -97,47 +107,33 @@ describe("a plan", () => {
   it("brings each wanted byte exactly once to its tensor, and nothing else, nothing past the end of a file", () => {
     check(({ shards, selected, options }) => {
       const source = madeSource(shards);
-      const { rows, addressOffset, chunks } = planColumns(planLoad(source, options));
+      const { rows, addressOffset, pieces } = planColumns(planLoad(source, options));
       const tensors = tensorsOf(source, rows, addressOffset);
       expect(new Set(tensors.map(({ name }) => name))).toEqual(selected);
 
-      // Chunks ascend without overlap; cut at tensor bounds and joined again they are the tensors, at their addresses.
+      // Pieces ascend without overlap; cut at tensor bounds and joined again they are the tensors, at their addresses.
       let at = 0;
       let position = tensors[0]?.offset ?? 0;
       const filled = tensors.filter(({ length }) => length > 0);
       position = filled[0]?.offset ?? 0;
-      for (let chunk = 0; chunk < chunks.offset.length; chunk++) {
-        const chunkShard = chunks.shard[chunk] ?? 0;
-        const begin = chunks.offset[chunk] ?? 0;
-        const end = begin + (chunks.length[chunk] ?? 0);
+      for (let piece = 0; piece < pieces.offset.length; piece++) {
+        const pieceShard = pieces.shard[piece] ?? 0;
+        const begin = pieces.offset[piece] ?? 0;
+        const end = begin + (pieces.length[piece] ?? 0);
         expect(end).toBeGreaterThan(begin);
-        expect(end).toBeLessThanOrEqual(source.shardColumns.size[chunkShard] ?? 0);
+        expect(end).toBeLessThanOrEqual(source.shardColumns.size[pieceShard] ?? 0);
         let reached = begin;
         while (reached < end) {
           const tensor = filled[at];
-          if (tensor === undefined) throw new Error("a chunk reads what nobody wants");
-          expect([chunkShard, reached]).toEqual([tensor.shard, position]);
-          expect((chunks.addressOffset[chunk] ?? 0) + (reached - begin)).toBe(tensor.address + (position - tensor.offset));
+          if (tensor === undefined) throw new Error("a piece brings what nobody wants");
+          expect([pieceShard, reached]).toEqual([tensor.shard, position]);
+          expect((pieces.addressOffset[piece] ?? 0) + (reached - begin)).toBe(tensor.address + (position - tensor.offset));
           reached = Math.min(end, tensor.offset + tensor.length);
           position = reached;
           if (reached === tensor.offset + tensor.length) position = filled[++at]?.offset ?? 0;
         }
       }
       expect(at).toBe(filled.length);
-    });
-  });
-
-  it("keeps every chunk within its limit, and inner bounds at multiples of direct I/O's block", () => {
-    check(({ shards, options }) => {
-      const { chunks, pieces } = planColumns(planLoad(madeSource(shards), options));
-      const ends = new Set([...pieces.offset].map((offset, at) => `${pieces.shard[at]}:${offset + (pieces.length[at] ?? 0)}`));
-      for (let at = 0; at < chunks.offset.length; at++) {
-        const length = chunks.length[at] ?? 0;
-        expect(length).toBeLessThanOrEqual(options.maxChunkBytes ?? 0);
-        const end = (chunks.offset[at] ?? 0) + length;
-        const offsetAlign = known(shards[chunks.shard[at] ?? 0]?.dioOffsetAlign);
-        if (!ends.has(`${chunks.shard[at]}:${end}`)) expect(end % offsetAlign).toBe(0);
-      }
     });
   });
 
@@ -188,19 +184,18 @@ describe("a plan", () => {
     });
   });
 
-  it("packs so that direct reads can go to their place wherever a whole block lies in a range", () => {
+  it("packs so that the native half reads every whole block straight to its place", () => {
     check(({ shards, options }) => {
-      const plan = planLoad(madeSource(shards), { ...options, placement: "packed" });
-      const { pieces } = planColumns(plan);
-      for (let at = 0; at < pieces.offset.length; at++) {
-        const made = shards[pieces.shard[at] ?? 0];
-        const [offsetAlign, memoryAlign] = [known(made?.dioOffsetAlign), known(made?.dioMemAlign)];
-        const block = Math.max(offsetAlign, memoryAlign);
-        const begin = pieces.offset[at] ?? 0;
-        const end = begin + (pieces.length[at] ?? 0);
-        const firstBlock = Math.ceil(begin / block) * block;
-        if (firstBlock + block <= end) expect(((pieces.addressOffset[at] ?? 0) + (firstBlock - begin)) % memoryAlign).toBe(0);
-      }
+      const source = madeSource(shards);
+      expect(blocksOf(source, planLoad(source, { ...options, placement: "packed" })).bouncedBytes).toBe(0);
+    });
+  });
+
+  it("counts no less for bounce buffers than the native half needs", () => {
+    check(({ shards, options }) => {
+      const source = madeSource(shards);
+      const plan = planLoad(source, options);
+      expect(planColumns(plan).shape.bouncedBytes).toBeGreaterThanOrEqual(blocksOf(source, plan).bouncedBytes);
     });
   });
 
@@ -209,9 +204,10 @@ describe("a plan", () => {
       const source = madeSource(shards);
       for (const placement of ["packed", "aligned"] as const) {
         const plan = planLoad(source, { ...options, placement });
+        const { memory } = addon().directAlign(source.shardColumns.dioOffsetAlign, source.shardColumns.dioMemAlign);
         let bound = 0;
         for (const { index, ranges, tensors, bytes } of plan.shards) {
-          const memoryAlign = known(shards[index]?.dioMemAlign);
+          const memoryAlign = entryOf(memory, index);
           const align = options.alignmentBytes ?? 8;
           // Aligned placement pads for direct reads only by a sixteenth of the tensor.
           const period = (length: number) =>
@@ -229,9 +225,9 @@ describe("a plan", () => {
     check(({ shards, options }) => {
       const source = madeSource(shards);
       const plan = planLoad(source, options);
-      const { chunks } = planColumns(plan);
-      expect([plan, plan.totals, ...plan.shards, ...plan.shards.flatMap((s) => s.chunks)].every(Object.isFrozen)).toBe(true);
-      expect(plan.shards.flatMap((s) => s.chunks.map(({ offset }) => offset))).toEqual([...chunks.offset]);
+      const { pieces } = planColumns(plan);
+      expect([plan, plan.totals, ...plan.shards, ...plan.shards.flatMap((s) => s.pieces)].every(Object.isFrozen)).toBe(true);
+      expect(plan.shards.flatMap((s) => s.pieces.map(({ offset }) => offset))).toEqual([...pieces.offset]);
       expect(plan.shards.reduce((sum, s) => sum + s.ranges.reduce((bytes, range) => bytes + range.length, 0), 0)).toBe(plan.totals.bytes);
       expect(plan.shards.reduce((sum, s) => sum + s.rangeCount, 0)).toBe(plan.totals.ranges);
       for (const tensor of plan.toJSON().shards.flatMap((s) => s.placements)) expect(plan.tensorPlacement(tensor.name)).toEqual(tensor);
@@ -244,8 +240,7 @@ describe("a plan", () => {
       for (const page of [4096, 65_536]) {
         const source = madeSource(shards);
         const plan = planLoad(source, { ...rest, pageCongruent: page });
-        const { rows, addressOffset, pieces, chunks } = planColumns(plan);
-        expect(chunks).toEqual(pieces);
+        const { rows, addressOffset, pieces } = planColumns(plan);
         const spans = [...pieces.offset].map((offset, at) => {
           const address = pieces.addressOffset[at] ?? 0;
           expect(address % page).toBe(offset % page);

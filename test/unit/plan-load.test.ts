@@ -9,7 +9,7 @@ const availableMemory = { bytes: null, limitedBy: "unknown" };
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 
-describe("ranges and chunks", () => {
+describe("ranges and pieces", () => {
   const source = madeSource([
     {
       dataStart: 1000,
@@ -22,43 +22,24 @@ describe("ranges and chunks", () => {
     },
   ]);
 
-  it("merges neighbours, cuts at multiples of the block, and gives every byte once", () => {
+  it("merges neighbours, and gives every byte once", () => {
     const plan = planLoad(source, { availableMemory, exclude: "c" });
     expect(plan.shards[0]?.ranges).toEqual([
       { offset: 1000, length: 12 * MIB },
       { offset: 12 * MIB + 1050, length: MIB },
     ]);
-    expect(plan.shards[0]?.chunks).toEqual([
-      { offset: 1000, length: 8 * MIB - 488, addressOffset: 1000 },
-      { offset: 8 * MIB + 512, length: 4 * MIB + 488, addressOffset: 8 * MIB + 512 },
+    expect(plan.shards[0]?.pieces).toEqual([
+      { offset: 1000, length: 12 * MIB, addressOffset: 1000 },
       { offset: 12 * MIB + 1050, length: MIB, addressOffset: 12 * MIB + 1050 },
     ]);
     expect(plan.totals).toEqual({
       tensors: 3,
       bytes: 13 * MIB,
       ranges: 2,
-      chunks: 3,
+      pieces: 2,
       allocationBytes: 13 * MIB + 1050,
       alignmentWasteBytes: 1050,
     });
-  });
-
-  it("keeps to a limit that is no multiple of the block", () => {
-    const { chunks } = planColumns(planLoad(source, { availableMemory, include: "a", maxChunkBytes: 5000 }));
-    expect([...chunks.offset.slice(0, 3)]).toEqual([1000, 5632, 10_240]);
-    expect(Math.max(...chunks.length)).toBe(5632 - 1000);
-  });
-
-  it("cuts what is one byte too long, and not before", () => {
-    const chunksOf = (length: number) =>
-      planLoad(madeSource([{ dataStart: 512, tensors: [{ name: "a", length }] }]), { availableMemory, maxChunkBytes: 4096 }).totals.chunks;
-    expect([4095, 4096, 4097, 8192, 8193].map(chunksOf)).toEqual([1, 1, 2, 2, 3]);
-  });
-
-  it("refuses a limit shorter than a block", () => {
-    const wide = madeSource([{ dioOffsetAlign: 65_536, tensors: [{ name: "a", length: MIB }] }]);
-    expect(() => planLoad(wide, { availableMemory, maxChunkBytes: 8192 })).toThrow(/maxChunkBytes must be at least 65536/);
-    expect(planLoad(wide, { availableMemory, maxChunkBytes: 65_536 }).totals.chunks).toBe(17);
   });
 
   it("counts beyond 4 GiB", () => {
@@ -83,7 +64,7 @@ describe("ranges and chunks", () => {
       addressOffset: 5 * GIB + 4096,
     });
     expect(plan.tensorPlacement("d")).toEqual({ name: "d", shard: 1, offset: 4096, byteLength: 8, addressOffset: 8 * GIB + 4100 });
-    expect(plan.totals).toMatchObject({ bytes: 8 * GIB + 12, chunks: 1026, allocationBytes: 8 * GIB + 4108 });
+    expect(plan.totals).toMatchObject({ bytes: 8 * GIB + 12, pieces: 2, allocationBytes: 8 * GIB + 4108 });
   });
 });
 
@@ -93,7 +74,7 @@ describe("the plan", () => {
   it("is frozen through and through", () => {
     const plan = planLoad(source, { availableMemory });
     const reachable: unknown[] = [plan, plan.checkpoint, plan.totals, plan.memory, plan.shards, ...plan.shards];
-    for (const shard of plan.shards) reachable.push(shard.ranges, shard.chunks, ...shard.ranges, ...shard.chunks);
+    for (const shard of plan.shards) reachable.push(shard.ranges, shard.pieces, ...shard.ranges, ...shard.pieces);
     expect(reachable.filter((part) => !Object.isFrozen(part))).toEqual([]);
     expect(Object.isFrozen(plan.tensorPlacement("a"))).toBe(true);
     expect(plan.shards[0]?.ranges).toBe(plan.shards[0]?.ranges);
@@ -107,7 +88,6 @@ describe("the plan", () => {
       device: "host",
       placement: "auto",
       alignmentBytes: "element",
-      maxChunkBytes: 8 * MIB,
       shards: [
         {
           index: 1,
@@ -118,19 +98,19 @@ describe("the plan", () => {
           tensors: 1,
           bytes: 5,
           rangeCount: 1,
-          chunkCount: 1,
+          pieceCount: 1,
           ranges: [{ offset: 8, length: 5 }],
-          chunks: [{ offset: 8, length: 5, addressOffset: 0 }],
+          pieces: [{ offset: 8, length: 5, addressOffset: 0 }],
           placements: [{ name: "b", shard: 1, offset: 8, byteLength: 5, addressOffset: 0 }],
         },
       ],
-      totals: { tensors: 1, bytes: 5, ranges: 1, chunks: 1, allocationBytes: 5, alignmentWasteBytes: 0 },
+      totals: { tensors: 1, bytes: 5, ranges: 1, pieces: 1, allocationBytes: 5, alignmentWasteBytes: 0 },
       memory: {
         requiredBytes: 4096,
-        slackBytes: 4096 + MIB + 1 + 256 + 128 * 1024 + 5,
+        slackBytes: 4096 + MIB + 1 + 256 + 64 + 128 * 1024 + 5,
         slack: {
           pageTableBytes: 4096,
-          processBytes: MIB + 1 + 256,
+          processBytes: MIB + 1 + 256 + 64,
           threadBytes: 128 * 1024,
           ringBytes: 5,
           bounceBytes: 0,
@@ -209,7 +189,7 @@ describe("assertFits", () => {
     assertFits(planLoad(source, { ...options, availableMemory: { bytes, limitedBy: "/sys/fs/cgroup" } }));
 
   it("asks for whole pages, and what the load takes beside them", () => {
-    const slackBytes = 4096 + (MIB + 50 + 256) + 128 * 1024 + 1600;
+    const slackBytes = 4096 + (MIB + 50 + 256 + 64) + 128 * 1024 + 1600;
     expect(() => fits(4096 + slackBytes)).not.toThrow();
     expect(() => fits(4096 + slackBytes - 1)).toThrow(
       expect.objectContaining({
@@ -226,10 +206,10 @@ describe("assertFits", () => {
   it("asks for page tables, the heaps' growth, threads and reads in flight beside a large one", () => {
     const huge = madeSource([{ dataStart: 2 * MIB, tensors: [{ name: "a", length: 2 ** 36 }] }]);
     const planned = (options: PlanOptions) => planLoad(huge, { availableMemory: { bytes: 0, limitedBy: "x" }, ...options }).memory;
-    const chunkBytes = 8192 * 256;
+    const blockBytes = 2 ** 15 * 64;
     expect(planned({ threads: 4 }).slack).toEqual({
       pageTableBytes: 2 ** 27,
-      processBytes: 16 * MIB + chunkBytes,
+      processBytes: 16 * MIB + 256 + blockBytes,
       threadBytes: (4 + 9) * 128 * 1024,
       ringBytes: 64 * 1024 + 256 * 10 * 1024,
       bounceBytes: 0,

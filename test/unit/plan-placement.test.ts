@@ -51,10 +51,10 @@ describe("packed", () => {
   });
 
   it("puts shards one after the other, each with its own congruence", () => {
-    const shard = { dataStart: 1000, tensors: [{ name: "a", dtype: "F32", length: 4096 }] } as const;
-    const made = plan([shard, { ...shard, dataStart: 600, tensors: [{ name: "b", dtype: "F32", length: 4096 }] }]);
-    expect([...planColumns(made).addressOffset]).toEqual([488, 4696]);
-    expect(made.totals).toEqual({ tensors: 2, bytes: 8192, ranges: 2, chunks: 2, allocationBytes: 8792, alignmentWasteBytes: 600 });
+    const shard = { dataStart: 1000, tensors: [{ name: "a", dtype: "F32", length: 8192 }] } as const;
+    const made = plan([shard, { ...shard, dataStart: 600, tensors: [{ name: "b", dtype: "F32", length: 8192 }] }]);
+    expect([...planColumns(made).addressOffset]).toEqual([488, 8792]);
+    expect(made.totals).toEqual({ tensors: 2, bytes: 16_384, ranges: 2, pieces: 2, allocationBytes: 16_984, alignmentWasteBytes: 600 });
   });
 
   it("follows the widest tensor of a range", () => {
@@ -69,7 +69,7 @@ describe("packed", () => {
 describe("aligned", () => {
   it("is what auto falls back to", () => {
     const shards: MadeShard[] = [{ dataStart: 1001, tensors: weights }];
-    expect(plan(shards).shards[0]).toMatchObject({ placement: "aligned", aligned: true, rangeCount: 1, chunkCount: 1 });
+    expect(plan(shards).shards[0]).toMatchObject({ placement: "aligned", aligned: true, rangeCount: 1, pieceCount: 1 });
     expect(addresses(shards)).toEqual([0, large, large + 6]);
     expect(plan(shards, { placement: "packed" }).shards[0]).toMatchObject({ placement: "packed", aligned: false });
   });
@@ -86,7 +86,7 @@ describe("aligned", () => {
     const tensors = [256, 512, 100, 256].map((length, n) => ({ name: `t${n}`, length }));
     const made = plan([{ dataStart: 1000, tensors }], { placement: "aligned", alignmentBytes: 256 });
     expect([...planColumns(made).addressOffset]).toEqual([0, 256, 768, 1024]);
-    expect(made.shards[0]?.chunks).toEqual([
+    expect(made.shards[0]?.pieces).toEqual([
       { offset: 1000, length: 868, addressOffset: 0 },
       { offset: 1868, length: 256, addressOffset: 1024 },
     ]);
@@ -134,7 +134,7 @@ describe("empty tensors", () => {
     for (const placement of ["packed", "aligned"] as const) {
       const made = plan([{ tensors }], { placement });
       expect([...planColumns(made).addressOffset]).toEqual([0, 0, 8, 12, 16]);
-      expect(made.totals).toMatchObject({ tensors: 5, bytes: 20, ranges: 1, chunks: 1, allocationBytes: 20 });
+      expect(made.totals).toMatchObject({ tensors: 5, bytes: 20, ranges: 1, pieces: 1, allocationBytes: 20 });
     }
   });
 
@@ -144,12 +144,12 @@ describe("empty tensors", () => {
       { name: "e", length: 0 },
       { name: "b", length: 10 },
     ];
-    expect(plan([{ tensors }], { exclude: "e" }).totals).toMatchObject({ ranges: 1, chunks: 1 });
+    expect(plan([{ tensors }], { exclude: "e" }).totals).toMatchObject({ ranges: 1, pieces: 1 });
   });
 
   it("alone make a plan without bytes", () => {
     const made = plan([{ tensors: [empty("a", 8), empty("b", 8)] }]);
-    expect(made.totals).toEqual({ tensors: 2, bytes: 0, ranges: 0, chunks: 0, allocationBytes: 0, alignmentWasteBytes: 0 });
+    expect(made.totals).toEqual({ tensors: 2, bytes: 0, ranges: 0, pieces: 0, allocationBytes: 0, alignmentWasteBytes: 0 });
     expect(made.shards[0]).toMatchObject({ tensors: 2, rangeCount: 0, placement: "packed", aligned: true });
     expect(plan([{ tensors: [] }]).shards).toEqual([]);
   });
@@ -171,17 +171,17 @@ describe("pageCongruent", () => {
   it("gives each shard one piece with pages of its own", () => {
     const made = plan(shards, { pageCongruent: 4096 });
     expect([...planColumns(made).addressOffset]).toEqual([1000, 12_288 + 905, 12_288 + 1005, 12_288 + 10_005]);
-    expect(made.totals).toMatchObject({ chunks: 2, ranges: 2, allocationBytes: 24_576 });
+    expect(made.totals).toMatchObject({ pieces: 2, ranges: 2, allocationBytes: 24_576 });
     expect(made.memory).toMatchObject({ requiredBytes: 0, fits: true });
   });
 
   it("maps over what is left out", () => {
-    const made = plan(shards, { pageCongruent: 4096, exclude: "c", maxChunkBytes: 4096 });
+    const made = plan(shards, { pageCongruent: 4096, exclude: "c" });
     expect(made.shards[1]?.ranges).toEqual([
       { offset: 5001, length: 100 },
       { offset: 14_101, length: 4 },
     ]);
-    expect(made.shards[1]?.chunks).toEqual([{ offset: 5001, length: 9104, addressOffset: 12_288 + 905 }]);
+    expect(made.shards[1]?.pieces).toEqual([{ offset: 5001, length: 9104, addressOffset: 12_288 + 905 }]);
     expect(made.tensorPlacement("d")?.addressOffset).toBe(12_288 + 10_005);
   });
 

@@ -8,7 +8,7 @@ const source = join(root, "src");
 
 /** Parts of `src/` by layer, the lowest first: a module imports from its own layer and from lower ones. */
 const layers = [
-  ["aborts.ts", "error-codes.ts", "errors.ts", "events.ts", "inspection.ts", "plain-data.ts", "units.ts", "envs.ts"],
+  ["aborts.ts", "columns.ts", "error-codes.ts", "errors.ts", "events.ts", "inspection.ts", "plain-data.ts", "units.ts", "envs.ts"],
   ["native", "checkpoint"],
   ["plan", "arena", "transfer", "probe", "sample"],
   ["loader"],

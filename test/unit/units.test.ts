@@ -1,8 +1,11 @@
 import { describe, expect, it } from "vitest";
+import { hostBackend } from "../../src/arena/host-backend.js";
+import { addon } from "../../src/native/load.js";
 import {
   formatBytes,
   formatDuration,
   formatRate,
+  hugePageBytes,
   isPowerOfTwo,
   parseBytes,
   parseDuration,
@@ -12,6 +15,10 @@ import {
   roundDown,
   roundUp,
 } from "../../src/units.js";
+
+it("knows the huge page that the native half rounds up to", () => {
+  expect(hostBackend().allocationGranularity()).toBe(Math.max(hugePageBytes, addon().pageBytes()));
+});
 
 describe("parseBytes", () => {
   it.each([

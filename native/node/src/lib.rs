@@ -2,6 +2,7 @@
 
 mod arena;
 mod background;
+mod blocks;
 mod c_symbols;
 mod checkpoint;
 mod claims;

@@ -153,7 +153,7 @@ fn bytes(value: f64, what: &str) -> CoreResult<u64> {
     if (0.0..=9_007_199_254_740_991.0).contains(&value) && value.fract() == 0.0 { Ok(value as u64) } else { Err(misshapen(what)) }
 }
 
-fn file_specs(files: &TransferFiles) -> CoreResult<Vec<FileSpec>> {
+pub fn file_specs(files: &TransferFiles) -> CoreResult<Vec<FileSpec>> {
     let count = files.paths.len();
     let identities = files.identity.as_chunks::<IDENTITY_WORDS>();
     let lengths = [files.size.len(), identities.0.len(), files.dio_offset_align.len(), files.dio_mem_align.len()];
@@ -172,7 +172,7 @@ fn file_specs(files: &TransferFiles) -> CoreResult<Vec<FileSpec>> {
 }
 
 /// Checks what memory safety rests on: pieces in order, within their files, without overlap in a file.
-fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<Segment>> {
+pub fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<Segment>> {
     let count = pieces.file.len();
     if [pieces.offset.len(), pieces.length.len(), pieces.address.len()].iter().any(|length| *length != count) {
         return Err(misshapen("pieces"));
@@ -195,7 +195,7 @@ fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<Segme
     Ok(out)
 }
 
-fn core_settings(settings: &TransferSettings) -> CoreResult<(Settings, FaultPlan)> {
+pub fn core_settings(settings: &TransferSettings) -> CoreResult<(Settings, FaultPlan)> {
     let driver = match settings.driver {
         0 => Driver::Pread,
         1 => Driver::IoUring,

@@ -96,7 +96,7 @@ export function showReport(report: LoadReport, output: Output): void {
       "speed",
       report.bytesPerSecond === null
         ? "nothing was moved"
-        : `${formatRate(report.bytesPerSecond)} with ${report.threads} thread(s), ${report.chunks} chunk(s)`,
+        : `${formatRate(report.bytesPerSecond)} with ${report.threads} thread(s), ${report.reads} read(s)`,
     ],
     ["time", formatDuration(times.totalMs)],
     [

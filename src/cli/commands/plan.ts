@@ -2,16 +2,18 @@ import type { Command } from "commander";
 import type { DeviceName } from "../../arena/device-name.js";
 import { openCheckpoint } from "../../checkpoint/open.js";
 import { ModelExpressError } from "../../errors.js";
+import { batchOf } from "../../loader/batch.js";
+import { resolveLoadOptions } from "../../loader/options.js";
 import { planLoad } from "../../plan/plan-load.js";
 import { readMemoryOf } from "../../probe/device-memory.js";
 import type { AvailableMemory } from "../../probe/memory.js";
-import { gdsLimits, readsByGds } from "../../transfer/gds/load-limits.js";
+import { driverOf } from "../../transfer/drivers.js";
 import { formatBytes } from "../../units.js";
 import type { Context } from "../context.js";
 import { type GivenOptions, libraryOptions, options } from "../options.js";
 
 const help = `
-Nothing is allocated and no tensor is read. With --device cuda:N the plan is that of a load to a GPU, which is asked for its free memory, and need not be there. With --json every range, every chunk and the place of every tensor are listed.
+Nothing is allocated and no tensor is read. With --device cuda:N the plan is that of a load to a GPU, which is asked for its free memory, and need not be there. With --json every range, every piece and the place of every tensor are listed. How the driver will cut that into reads is asked of the driver: what the page cache holds, and what the file system refuses, shows only when a load reads.
 
 Examples:
   mx plan ./folder
@@ -38,14 +40,15 @@ export function addPlan(program: Command, context: Context): void {
 }
 
 async function plan(path: string, given: GivenOptions, { output, signal }: Context): Promise<void> {
-  const { weights, ...planOptions } = libraryOptions(given);
-  const checkpoint = await openCheckpoint(path, { signal, ...(weights === undefined ? {} : { weights }) });
-  const { device = "host" } = planOptions;
-  // As a load would read: to a device by GDS_MT where it can.
-  const chunk = readsByGds("auto", undefined, device) ? gdsLimits().maxChunkBytes : undefined;
-  const planned = planLoad(checkpoint, { maxChunkBytes: chunk, ...planOptions, availableMemory: await memoryOf(device) });
+  const loadOptions = libraryOptions(given);
+  const settings = resolveLoadOptions(loadOptions);
+  const { device, driver } = settings;
+  const checkpoint = await openCheckpoint(path, { signal, weights: loadOptions.weights });
+  const planned = planLoad(checkpoint, { ...settings.plan, availableMemory: await memoryOf(device) });
+  const memoryKind = device === "host" ? "host" : "device";
+  const ways = driverOf(driver, memoryKind).forecast({ ...batchOf(checkpoint, planned, settings), memory: memoryKind });
   if (given.json) {
-    output.json(planned);
+    output.json({ ...planned.toJSON(), reads: { driver, ways } });
     return;
   }
   const { totals, memory } = planned;
@@ -58,11 +61,30 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
     ["device", planned.device],
     ["tensors", `${totals.tensors} of ${planned.checkpoint.tensors}`],
     ["bytes", `${totals.bytes} (${formatBytes(totals.bytes)})`],
-    ["reads", `${totals.chunks} chunk(s) of up to ${formatBytes(planned.maxChunkBytes)} in ${totals.ranges} range(s)`],
+    ["reads", `${totals.ranges} range(s) of files to ${totals.pieces} piece(s) of memory, by the driver ${driver}`],
     ["alignment", planned.alignmentBytes === "element" ? "of each tensor's elements" : formatBytes(planned.alignmentBytes)],
     ["allocation", `${formatBytes(totals.allocationBytes)}, of which ${totals.alignmentWasteBytes} bytes hold no tensor`],
     ["memory", `${formatBytes(memory.requiredBytes)} needed, and ${formatBytes(memory.slackBytes)} of the host's beside it, ${available}`],
   ]);
+  output.line();
+  output.table(
+    [
+      { title: "way" },
+      { title: "reads", right: true },
+      { title: "up to", right: true },
+      { title: "multiples of", right: true },
+      { title: "windows", right: true },
+      { title: "which bytes" },
+    ],
+    ways.map(({ path, reads, maxReadBytes, alignBytes, windows, of }) => [
+      path,
+      String(reads),
+      reads === 0 ? "-" : formatBytes(maxReadBytes),
+      formatBytes(alignBytes),
+      windows === undefined ? "-" : String(windows),
+      of,
+    ]),
+  );
   output.line();
   output.table(
     [
@@ -71,7 +93,7 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
       { title: "tensors", right: true },
       { title: "bytes", right: true },
       { title: "ranges", right: true },
-      { title: "chunks", right: true },
+      { title: "pieces", right: true },
     ],
     planned.shards.map((shard) => [
       shard.name,
@@ -79,7 +101,7 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
       String(shard.tensors),
       formatBytes(shard.bytes),
       String(shard.rangeCount),
-      String(shard.chunkCount),
+      String(shard.pieceCount),
     ]),
   );
 }

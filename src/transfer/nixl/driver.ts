@@ -6,18 +6,27 @@ import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { addressBounds } from "../addresses.js";
 import { deferred } from "../deferred.js";
-import type { BatchSummary, NixlBatchSummary, ReadPath, Transfer, TransferBatch, TransferDriver } from "../driver.js";
+import type {
+  BatchSummary,
+  ForecastBatch,
+  ForecastWay,
+  NixlBatchSummary,
+  ReadPath,
+  Transfer,
+  TransferBatch,
+  TransferDriver,
+} from "../driver.js";
 import { bytesOfThread, type DriverBytes, noDriverBytes, type ReadShape, readAheadOf } from "../driver-bytes.js";
-import { identityOf } from "../files.js";
+import { directBlocks, identityOf, largestBlock } from "../files.js";
 import { GdsCount } from "../gds/path-statistics.js";
 import { NixlAgent } from "./agent.js";
-import { cutChunks } from "./chunks.js";
+import { cutChunks, cutWindows } from "./chunks.js";
 import { pluginTraits, threadParameters } from "./plugins.js";
 import { publishReader } from "./reader-event.js";
 import { registrationLimit, windowBytesWithin } from "./registration-limit.js";
 import { startWindows, type WindowsOptions, type WindowsSummary, windowsInFlight } from "./windows.js";
 
-const maxPieceBytes = maxChunkKib * 1024;
+const maxReadableBytes = maxChunkKib * 1024;
 const windowChunks = 256;
 /** Reads that the POSIX plugin can have in flight; it makes room for each when it is made, 65536 by default. */
 const posixReads = windowChunks * windowsInFlight;
@@ -27,6 +36,7 @@ export const nixlDriver: TransferDriver = {
   name: "nixl",
   capabilities: { memory: ["host", "device"], copies: true, registrable: true },
   takes: nixlTakes,
+  forecast: nixlForecast,
   submit: (batch) => submitNixl(batch),
 };
 
@@ -49,9 +59,32 @@ export function submitNixl(batch: TransferBatch, onRefused?: WindowsOptions["onR
   return new NixlBatch(batch, onRefused);
 }
 
+function nixlForecast(batch: ForecastBatch): readonly ForecastWay[] {
+  const plugin = pluginOf(batch.plugin, batch.memory);
+  const maxReadBytes = Math.min(batch.maxChunkBytes, maxReadableBytes);
+  const chunks = chunksOf(batch, maxReadBytes);
+  const windows = cutWindows(chunks, windowBytesOf(batch, plugin), windowChunks).length;
+  if (windows === 0) return [];
+  return [{ path: "nixl", of: `all, by ${plugin}`, reads: chunks.length.length, maxReadBytes, alignBytes: largestBlock(batch), windows }];
+}
+
 /** The plugin that reads a batch. */
-function pluginOf({ arena, plugin }: TransferBatch): string {
-  return plugin ?? (arena.memory === "device" ? "GDS_MT" : "POSIX");
+function pluginOf(asked: string | undefined, memory: string): string {
+  return asked ?? (memory === "device" ? "GDS_MT" : "POSIX");
+}
+
+type Cut = Pick<TransferBatch, "files" | "pieces" | "threads" | "maxChunkBytes" | "gds">;
+
+function chunksOf({ files, pieces }: Cut, maxChunkBytes: number): TransferPieces {
+  return cutChunks(pieces, maxChunkBytes, directBlocks(files));
+}
+
+function threadsOf({ gds, threads }: Cut, plugin: string): number {
+  return (plugin === "GDS_MT" ? gds?.threads : undefined) ?? threads;
+}
+
+function windowBytesOf(batch: Cut, plugin: string): number {
+  return windowBytesWithin(registrationLimit(plugin), threadsOf(batch, plugin) * Math.min(batch.maxChunkBytes, maxReadableBytes));
 }
 
 class NixlBatch implements Transfer {
@@ -68,7 +101,7 @@ class NixlBatch implements Transfer {
 
   constructor(batch: TransferBatch, onRefused: WindowsOptions["onRefused"]) {
     this.#batch = batch;
-    this.#plugin = pluginOf(batch);
+    this.#plugin = pluginOf(batch.plugin, batch.arena.memory);
     this.#onRefused = onRefused;
     this.#unkept = new Uint8Array(batch.files.paths.length);
     this.done = this.#done.promise;
@@ -93,7 +126,7 @@ class NixlBatch implements Transfer {
     let agent: NixlAgent | undefined;
     let count: GdsCount | undefined;
     try {
-      const chunks = cutChunks(this.#batch.pieces, this.#maxChunkBytes());
+      const chunks = chunksOf(this.#batch, this.#maxChunkBytes());
       if (chunks.length.length === 0) {
         this.#done.resolve(this.#summary(0));
         return;
@@ -105,8 +138,8 @@ class NixlBatch implements Transfer {
         agent: agent.name,
         plugin,
         device: arena.device,
-        threads: this.#threads,
-        maxChunkBytes: Math.min(maxChunkBytes, maxPieceBytes),
+        threads: threadsOf(this.#batch, plugin),
+        maxChunkBytes: Math.min(maxChunkBytes, maxReadableBytes),
       });
       if (!this.#aborted) this.#windows = this.#start(agent, plugin, chunks);
       const moved = await this.#windows?.done;
@@ -137,23 +170,19 @@ class NixlBatch implements Transfer {
 
   #parameters(plugin: string): Readonly<Record<string, string>> {
     if (plugin === "POSIX") return { ios_pool_size: String(posixReads) };
-    return threadParameters(plugin, this.#threads);
-  }
-
-  get #threads(): number {
-    return (this.#plugin === "GDS_MT" ? this.#batch.gds?.threads : undefined) ?? this.#batch.threads;
+    return threadParameters(plugin, threadsOf(this.#batch, plugin));
   }
 
   /** What is asked for, as far as plugins can read it at a time. */
   #maxChunkBytes(): number {
     const { maxChunkBytes } = this.#batch;
-    if (maxChunkBytes <= maxPieceBytes) return maxChunkBytes;
-    publish({ event: "option.clamped", option: "maxChunkBytes", given: maxChunkBytes, used: maxPieceBytes });
-    return maxPieceBytes;
+    if (maxChunkBytes <= maxReadableBytes) return maxChunkBytes;
+    publish({ event: "option.clamped", option: "maxChunkBytes", given: maxChunkBytes, used: maxReadableBytes });
+    return maxReadableBytes;
   }
 
   #start(agent: NixlAgent, plugin: string, chunks: TransferPieces): Transfer<WindowsSummary> {
-    const { arena, files, maxChunkBytes, gds } = this.#batch;
+    const { arena, files, gds } = this.#batch;
     const { begin, end } = addressBounds(chunks.address, chunks.length) ?? { begin: arena.base, end: arena.base };
     const allocation = { address: begin, length: Number(end - begin) };
     return startWindows({
@@ -163,7 +192,7 @@ class NixlBatch implements Transfer {
       allocation,
       open: (file) => this.#open(files, file),
       chunks,
-      windowBytes: windowBytesWithin(registrationLimit(plugin), this.#threads * Math.min(maxChunkBytes, maxPieceBytes)),
+      windowBytes: windowBytesOf(this.#batch, plugin),
       windowChunks,
       windowTimeoutMs: plugin === "GDS_MT" ? gds?.timeoutMs : undefined,
       registration: "chunks",

@@ -5,9 +5,10 @@ import { publish } from "../../events.js";
 import type { NativeStaging } from "../../native/addon.js";
 import { callNative, fromNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
+import { hugePageBytes } from "../../units.js";
 import { addressBounds } from "../addresses.js";
 import { type Deferred, deferred } from "../deferred.js";
-import type { BatchSummary, Transfer, TransferBatch, TransferDriver } from "../driver.js";
+import type { BatchSummary, ForecastBatch, ForecastWay, Transfer, TransferBatch, TransferDriver } from "../driver.js";
 import { bytesOfThread, type DriverBytes, type ReadShape } from "../driver-bytes.js";
 import { autoDriver, lanesTake } from "../reading-driver.js";
 import { keepingAlive } from "../settled.js";
@@ -18,7 +19,6 @@ import { type StagingWindow, stagingWindows } from "./windows.js";
 const maxSlots = 4;
 const maxSlotBytes = 64 * 2 ** 20;
 const minSlotBytes = 4 * 2 ** 20;
-const slotGranularity = 2 * 2 ** 20;
 
 /**
  * Files into the memory of a CUDA device without GPUDirect Storage: window by window into pinned host memory, as `auto` reads there, and from
@@ -28,12 +28,13 @@ export const stagedDriver: TransferDriver = {
   name: "staged",
   capabilities: { memory: ["device"], copies: true, registrable: true },
   takes: stagingTakes,
+  forecast: stagedForecast,
   submit: (batch) => new StagedBatch(batch),
 };
 
 /** How a batch of so many bytes is cut. */
 function slotsFor(copiedBytes: number): { readonly slotBytes: number; readonly slots: number } {
-  const size = Math.ceil(copiedBytes / maxSlots / slotGranularity) * slotGranularity;
+  const size = Math.ceil(copiedBytes / maxSlots / hugePageBytes) * hugePageBytes;
   const slotBytes = Math.min(maxSlotBytes, Math.max(minSlotBytes, size));
   return { slotBytes, slots: Math.min(maxSlots, Math.ceil(copiedBytes / slotBytes)) };
 }
@@ -54,6 +55,21 @@ function stagingTakes(shape: ReadShape): DriverBytes {
     ringBytes: slots * slot.ringBytes,
     pinnedBytes: slots * slotBytes,
   };
+}
+
+/** Each window is read as `auto` reads to the host. */
+function stagedForecast(batch: ForecastBatch): readonly ForecastWay[] {
+  const { slotBytes } = slotsFor(batch.pieces.length.reduce((sum, length) => sum + length, 0));
+  const ways = new Map<string, ForecastWay>();
+  let windows = 0;
+  for (const { reads } of stagingWindows(batch.files, batch.pieces, slotBytes)) {
+    windows++;
+    const pieces = { ...reads, address: BigUint64Array.from(reads.slotOffset, BigInt) };
+    for (const way of autoDriver.forecast({ ...batch, pieces })) {
+      ways.set(way.of, { ...way, reads: way.reads + (ways.get(way.of)?.reads ?? 0) });
+    }
+  }
+  return Array.from(ways.values(), (way) => ({ ...way, path: "staged", of: `${way.of} (${way.path})`, windows }));
 }
 
 interface Staging {

@@ -1,9 +1,13 @@
+import { entryOf } from "../../columns.js";
 import type { TransferFiles, TransferPieces } from "../../native/addon.js";
+import { hugePageBytes } from "../../units.js";
+import { directBlocks } from "../files.js";
 
-/** Addresses in a slot follow the file modulo this, so that long direct reads are single requests of the device; runs shorter than that twice, modulo a block. */
-const hugePageBytes = 2 * 2 ** 20;
+/**
+ * From this length on the addresses of a run follow the file modulo a huge page, so that long direct reads are single requests of the device;
+ * those of shorter ones modulo a block.
+ */
 const largeRunBytes = 2 * hugePageBytes;
-const blockBytes = 4096;
 
 /** At most so many copies in a window, so that an abort takes effect soon. */
 const maxCopies = 4096;
@@ -22,26 +26,22 @@ export interface StagingWindow {
   readonly copies: { readonly from: Float64Array; readonly to: BigUint64Array; readonly length: Float64Array };
 }
 
-/** Congruence of a file's direct reads: what its file system asks for, a block at least. */
-export function directBlockBytes(files: TransferFiles, file: number): number {
-  const asked = Math.max(blockBytes, files.dioOffsetAlign[file] ?? 0, files.dioMemAlign[file] ?? 0);
-  return Math.min(asked, hugePageBytes);
-}
-
 /**
  * Cuts pieces, in their order, into windows that each fit a slot: every byte once, file-adjacent pieces as one run, addresses congruent to file
  * offsets, and runs that are longer than a slot cut at blocks of the file. Made one by one, as slots become free.
  * @param slotBytes a multiple of 2 MiB, two of them at least
  */
 export function* stagingWindows(files: TransferFiles, pieces: TransferPieces, slotBytes: number): Generator<StagingWindow, void, void> {
+  const blocks = directBlocks(files);
   let window = new WindowBuilder();
   let runEnd = 0;
   for (let row = 0; row < pieces.length.length; row++) {
-    const [file, begin, end] = [pieces.file[row] ?? 0, pieces.offset[row] ?? 0, (pieces.offset[row] ?? 0) + (pieces.length[row] ?? 0)];
+    const [file, begin] = [entryOf(pieces.file, row), entryOf(pieces.offset, row)];
+    const end = begin + entryOf(pieces.length, row);
     if (begin === end) continue;
     if (!window.continues(file, begin)) runEnd = endOfRun(pieces, row);
     for (let at = begin; at < end; ) {
-      const period = runEnd - at >= largeRunBytes ? hugePageBytes : directBlockBytes(files, file);
+      const period = runEnd - at >= largeRunBytes ? hugePageBytes : Math.min(entryOf(blocks, file), hugePageBytes);
       const place = window.placeFor(file, at, period);
       if (place >= slotBytes || window.copyCount >= maxCopies) {
         yield window.build();
@@ -49,7 +49,7 @@ export function* stagingWindows(files: TransferFiles, pieces: TransferPieces, sl
         continue;
       }
       const length = Math.min(end - at, slotBytes - place);
-      window.add(file, at, length, place, (pieces.address[row] ?? 0n) + BigInt(at - begin));
+      window.add(file, at, length, place, entryOf(pieces.address, row) + BigInt(at - begin));
       at += length;
     }
   }
@@ -59,8 +59,8 @@ export function* stagingWindows(files: TransferFiles, pieces: TransferPieces, sl
 /** End of the file-adjacent pieces from this one on. */
 function endOfRun(pieces: TransferPieces, row: number): number {
   const file = pieces.file[row];
-  let end = (pieces.offset[row] ?? 0) + (pieces.length[row] ?? 0);
-  for (let next = row + 1; pieces.file[next] === file && pieces.offset[next] === end; next++) end += pieces.length[next] ?? 0;
+  let end = entryOf(pieces.offset, row) + entryOf(pieces.length, row);
+  for (let next = row + 1; pieces.file[next] === file && pieces.offset[next] === end; next++) end += entryOf(pieces.length, next);
   return end;
 }
 

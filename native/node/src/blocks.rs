@@ -1,0 +1,60 @@
+//! Binding of `mx_core::io::layout`: what direct reads keep to, and the blocks that pieces would be cut into.
+
+use mx_core::io::layout::{DirectAlign, Layout};
+use napi::bindgen_prelude::Uint32Array;
+use napi_derive::napi;
+
+use crate::failure::thrown;
+use crate::transfer::{TransferFiles, TransferPieces, TransferSettings, core_settings, file_specs, segments};
+
+#[napi(object, object_from_js = false)]
+pub struct DirectAlignColumns {
+    pub offset: Uint32Array,
+    pub memory: Uint32Array,
+}
+
+#[napi(js_name = "directAlign")]
+pub fn direct_align(dio_offset_align: Uint32Array, dio_mem_align: Uint32Array) -> DirectAlignColumns {
+    let aligns = || dio_offset_align.iter().zip(dio_mem_align.iter()).map(|(offset, memory)| DirectAlign::new(*offset, *memory));
+    let column = |of: fn(DirectAlign) -> u64| Uint32Array::new(aligns().map(|align| of(align) as u32).collect());
+    DirectAlignColumns { offset: column(|align| align.offset), memory: column(|align| align.memory) }
+}
+
+#[napi(object, object_from_js = false)]
+#[derive(Default)]
+pub struct BlockCounts {
+    pub buffered: f64,
+    pub direct: f64,
+    pub rest: f64,
+    pub bounced_bytes: f64,
+}
+
+#[napi]
+pub fn count_blocks(
+    files: TransferFiles,
+    pieces: TransferPieces,
+    settings: TransferSettings,
+    min_direct_bytes: f64,
+) -> napi::Result<BlockCounts> {
+    let files = file_specs(&files).map_err(thrown)?;
+    let layout = Layout::new(segments(&pieces, &files).map_err(thrown)?.into_iter());
+    let (settings, _) = core_settings(&settings).map_err(thrown)?;
+    let mut counts = BlockCounts::default();
+    let (mut buffered, mut direct, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    for run in &layout.runs {
+        let extent = layout.extent(run);
+        let align = files[layout.segments[run.start].file as usize].align;
+        layout.cut_buffered(run, extent.clone(), settings.buffered_block_bytes, &mut buffered);
+        if ((extent.end - extent.start) as f64) < min_direct_bytes {
+            layout.cut_buffered(run, extent, settings.buffered_block_bytes, &mut rest);
+        } else {
+            layout.cut_direct(run, extent, settings.direct_block_bytes, align, &mut direct, &mut rest);
+        }
+        let bounced = direct.iter().filter(|block| !layout.in_place(block).is_some_and(|address| align.allows_address(address)));
+        counts.bounced_bytes += bounced.map(|block| block.length).sum::<u64>() as f64;
+        for (count, blocks) in [(&mut counts.buffered, &mut buffered), (&mut counts.direct, &mut direct), (&mut counts.rest, &mut rest)] {
+            *count += blocks.drain(..).len() as f64;
+        }
+    }
+    Ok(counts)
+}
