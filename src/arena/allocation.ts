@@ -2,6 +2,7 @@ import { VmmArena } from "./arena.js";
 import { openCudaBackend } from "./cuda-backend.js";
 import type { DeviceName } from "./device-name.js";
 import { hostBackend } from "./host-backend.js";
+import { soonBytes } from "./native-memory.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
 /** What is to be allocated, and where. */
@@ -49,6 +50,14 @@ export async function allocate({ device, bytes, into, backend }: AllocationReque
 export function release({ arena, address, bytes, own }: Allocation): void {
   if (own) arena.close();
   else if (bytes > 0) arena.free(address);
+}
+
+/** As `release`, what may take long on a native thread; resolves when it is done. */
+export async function releaseInBackground(allocation: Allocation): Promise<void> {
+  const { arena, address, bytes, own } = allocation;
+  if (arena.nativeHost && bytes <= soonBytes) release(allocation);
+  else if (own) await arena.closeInBackground();
+  else if (bytes > 0) await arena.freeInBackground(address);
 }
 
 async function backendOf(device: DeviceName) {

@@ -26,6 +26,11 @@ export interface ArenaMemory {
    * before. ERR_ARENA_BUSY while anything is pinned, allocated or freed: it then stays open.
    */
   close(): ReleaseFailure[] | null;
+  /**
+   * Begins a close whose memory is given back on a native thread: refusals are thrown, all else is done at once but that. Undefined where `close()` is to be
+   * called: the memory is soon given back, it is JavaScript that gives it back, or the arena is closed.
+   */
+  beginSlowClose(): Promise<ReleaseFailure[]> | undefined;
   /** The same, the memory given back on a native thread where the backend is native. */
   closeInBackground(): Promise<ReleaseFailure[] | null>;
 }

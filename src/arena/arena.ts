@@ -8,6 +8,7 @@ import { isPowerOfTwo, optionInvalid, requireKnown } from "../units.js";
 import type { ArenaMemory } from "./arena-memory.js";
 import { BackendMemory } from "./backend-memory.js";
 import { closeUnreachable } from "./close-unreachable.js";
+import { countGivingBack } from "./giving-back.js";
 import { nativeBackendOf } from "./native-backend.js";
 import { NativeMemory } from "./native-memory.js";
 import { DEFAULT_ARENA_BYTES, requireBackend, requireGranularity, requireSize, reserveBytes } from "./options.js";
@@ -47,6 +48,8 @@ export class VmmArena {
   /** @internal */
   readonly native: NativeArena;
   readonly #memory: ArenaMemory;
+  /** Of a close whose memory a native thread gives back: all its failures, once it has. */
+  #closing: Promise<ReleaseFailure[]> | undefined;
 
   /**
    * Asks the backend for its granularity, then reserves; allocates nothing yet.
@@ -66,7 +69,9 @@ export class VmmArena {
     this.memory = backend.memory ?? "none";
     const native = nativeBackendOf(backend);
     this.#memory =
-      native === undefined ? new BackendMemory(backend, this.totalBytes, granularity) : new NativeMemory(native, this.totalBytes);
+      native === undefined
+        ? new BackendMemory(backend, this.totalBytes, granularity)
+        : new NativeMemory(native, this.totalBytes, this.memory === "host");
     // Views of native host memory may outlive the arena, and giving that memory back does not fail.
     if (native === undefined || this.memory !== "host") closeUnreachable.register(this, this.#memory, this);
     this.native = this.#memory.native;
@@ -172,22 +177,38 @@ export class VmmArena {
    * Refuses further work, detaches all views, gives every live allocation back exactly once, going on after errors, and releases the
    * reserve. Then throws the first error, if any; each is also published as `arena.release-failed`. Closing again does nothing. Memory that was moved
    * out of a view, and the address space then, stay until that is collected.
+   *
+   * More than 64 MiB of the host, and the memory of a device, are given back on a native thread after `close()` has returned: errors of that are published
+   * only, and `await arena[Symbol.asyncDispose]()` waits for it. Whoever finds no memory meanwhile waits for it too.
    * @throws ERR_ARENA_BUSY while a transfer uses any allocation, while memory is allocated or freed on another thread, and as `free`: the arena then
    *   stays open; ERR_ARENA_REENTRANT; what the backend threw first
    */
   close(): void {
     if (this.#memory.busy) throw this.#reentrant("close");
-    this.#closed(this.#memory.close());
+    const closing = this.#memory.beginSlowClose();
+    if (closing === undefined) {
+      this.#closed(this.#memory.close());
+      return;
+    }
+    this.#publishClosed();
+    this.#closing = closing;
+    countGivingBack(closing.then((failures) => this.#publishFailures(failures)));
   }
 
-  /** @internal As `close`, the memory given back on a native thread where the backend is native. */
+  /** @internal As `close`, but resolves when the memory is given back, and rejects with the first error. Waits for a close before it. */
   async closeInBackground(): Promise<void> {
     if (this.#memory.busy) throw this.#reentrant("close");
-    this.#closed(await this.#memory.closeInBackground());
+    if (this.#closing === undefined) this.#closed(await this.#memory.closeInBackground());
+    else throwFirst(await this.#closing);
   }
 
   [Symbol.dispose](): void {
     this.close();
+  }
+
+  /** Closes, and resolves once the memory is given back. @throws as {@link close}, also what was thrown on a native thread */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.closeInBackground();
   }
 
   /**
@@ -227,11 +248,19 @@ export class VmmArena {
   /** `failures`: of the close; null where it was closed before. */
   #closed(failures: ReleaseFailure[] | null): void {
     if (failures === null) return;
+    this.#publishClosed();
+    this.#publishFailures(failures);
+    throwFirst(failures);
+  }
+
+  #publishClosed(): void {
     closeUnreachable.unregister(this);
     const { base, totalBytes, usedBytes, device } = this;
     publish({ event: "arena.closed", address: addressText(base), totalBytes, usedBytes, device });
+  }
+
+  #publishFailures(failures: readonly ReleaseFailure[]): void {
     for (const failure of failures) publishReleaseFailure("close", failure);
-    if (failures[0] !== undefined) throw failures[0].error;
   }
 
   #requireAlignment(alignment: number): void {
@@ -252,6 +281,10 @@ export class VmmArena {
     const message = `${operation}: the arena is in the middle of a call of its backend, and that backend called ${operation} of the same arena`;
     return errorOf("ERR_ARENA_REENTRANT", message, { facts: { operation } });
   }
+}
+
+function throwFirst(failures: readonly ReleaseFailure[]): void {
+  if (failures[0] !== undefined) throw failures[0].error;
 }
 
 function requireViewLength(length: number): void {

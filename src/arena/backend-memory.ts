@@ -131,6 +131,8 @@ export class BackendMemory implements ArenaMemory {
     return failures;
   }
 
+  beginSlowClose(): undefined {}
+
   async closeInBackground(): Promise<ReleaseFailure[] | null> {
     return await onceTold(() => this.close());
   }

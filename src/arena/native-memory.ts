@@ -5,6 +5,9 @@ import { addon } from "../native/load.js";
 import type { ArenaMemory } from "./arena-memory.js";
 import { publishReleaseFailure, type ReleaseFailure } from "./release-failure.js";
 
+/** Memory of the host beyond this is given back on a native thread: a gigabyte takes some ten milliseconds. A device's always is. */
+export const soonBytes = 64 * 2 ** 20;
+
 /**
  * Memory of a native backend. It lives until the last of arena, views and transfers is gone, and is given back then, so nothing has to be
  * closed when the arena becomes unreachable; only failures of that go unheard.
@@ -12,9 +15,11 @@ import { publishReleaseFailure, type ReleaseFailure } from "./release-failure.js
 export class NativeMemory implements ArenaMemory {
   readonly native: NativeArena;
   readonly busy = false;
+  readonly #onHost: boolean;
 
   /** @throws what the backend throws at a reserve */
-  constructor(backend: NativeBackend, totalBytes: number) {
+  constructor(backend: NativeBackend, totalBytes: number, onHost: boolean) {
+    this.#onHost = onHost;
     this.native = callNative(() => addon().createArena(backend, totalBytes));
   }
 
@@ -42,6 +47,17 @@ export class NativeMemory implements ArenaMemory {
     return this.#failures(callNative(() => this.native.close()));
   }
 
+  beginSlowClose(): Promise<ReleaseFailure[]> | undefined {
+    const [, mappedBytes = 0, , closed] = this.native.stats();
+    if (closed === 1 || (this.#onHost && mappedBytes <= soonBytes)) return undefined;
+    const closing = callNative(() => this.native.closeInBackground());
+    return closing.then(
+      (failures) => this.#failures(failures) ?? [],
+      // Where no thread could be had it was done on this one.
+      (thrown) => (hasCode(fromNative(thrown), "ERR_TRANSFER_NO_THREAD") ? [] : [this.#failureOf(fromNative(thrown), this.native.base)]),
+    );
+  }
+
   async closeInBackground(): Promise<ReleaseFailure[] | null> {
     return this.#failures(await awaitNative(() => this.native.closeInBackground()));
   }
@@ -49,7 +65,7 @@ export class NativeMemory implements ArenaMemory {
   /** Of a free: what is not refused was done, and failed. */
   #publishUnlessBusy(address: bigint, thrown: unknown): void {
     const error = fromNative(thrown);
-    if (!(error instanceof ModelExpressError) || error.code === "ERR_ARENA_BUSY") throw error;
+    if (!(error instanceof ModelExpressError) || hasCode(error, "ERR_ARENA_BUSY")) throw error;
     publishReleaseFailure("free", this.#failureOf(error, address));
   }
 
@@ -62,4 +78,8 @@ export class NativeMemory implements ArenaMemory {
     const { address, length } = error as { readonly address?: string; readonly length?: number };
     return { address: address === undefined ? otherwise : BigInt(address), bytes: length ?? this.native.totalBytes, error };
   }
+}
+
+function hasCode(error: unknown, code: string): boolean {
+  return error instanceof ModelExpressError && error.code === code;
 }

@@ -1,9 +1,6 @@
-import { type Allocation, release } from "../arena/allocation.js";
+import { type Allocation, releaseInBackground } from "../arena/allocation.js";
 import type { VmmArena } from "../arena/arena.js";
 import type { Keeper } from "../arena/kept-pages.js";
-
-/** Memory of the host beyond this is given back on a native thread: a gigabyte takes some ten milliseconds. */
-const slowBytes = 64 * 2 ** 20;
 
 /** The memory of one load: an allocation of the caller's arena, or an arena of its own that reserves just what the plan needs. */
 export class LoadMemory {
@@ -40,10 +37,6 @@ export class LoadMemory {
    * @throws ERR_ARENA_BUSY while a transfer or a registration uses the memory: nothing is given back then
    */
   async release(): Promise<void> {
-    const { arena, address, bytes, own } = this.#allocation;
-    if (arena.closed) return;
-    if (arena.nativeHost && bytes <= slowBytes) release(this.#allocation);
-    else if (own) await arena.closeInBackground();
-    else if (bytes > 0) await arena.freeInBackground(address);
+    if (!this.arena.closed) await releaseInBackground(this.#allocation);
   }
 }

@@ -1,3 +1,4 @@
+import { givenBack } from "../arena/giving-back.js";
 import { type Keeper, openKeeper } from "../arena/kept-pages.js";
 import type { VmmBackend } from "../arena/vmm-backend.js";
 import { abortable } from "../checkpoint/abortable.js";
@@ -24,6 +25,7 @@ export interface Place {
  */
 export async function openPlace(settings: LoadSettings, limits: Limits): Promise<Place> {
   const { device, arena } = settings;
+  await givenBack();
   const plan = { ...settings.plan, hostPageBytes: addon().pageBytes() };
   if (device === "host") {
     const keeper = settings.keepPages && openKeeper(settings.keepPages);

@@ -1,4 +1,4 @@
-import { type Allocation, type AllocationRequest, allocate, release } from "../arena/allocation.js";
+import { type Allocation, type AllocationRequest, allocate, releaseInBackground } from "../arena/allocation.js";
 import { abortable } from "../checkpoint/abortable.js";
 import { before, type Limits } from "./limits.js";
 import { abandon } from "./waiting.js";
@@ -12,6 +12,6 @@ export async function allocateBefore(limits: Limits, request: AllocationRequest)
   try {
     return await before(limits, `the memory on ${request.device} was not allocated`, (signal) => abortable(allocating, signal));
   } catch (reason) {
-    throw await abandon([], reason, () => allocating.then(release, () => {}));
+    throw await abandon([], reason, () => allocating.then(releaseInBackground, () => {}));
   }
 }

@@ -36,6 +36,7 @@ if (arena) {
   attempt("malloc", () => arena.malloc(2 * MiB));
   attempt("close", () => arena.close());
   attempt("close again", () => arena.close());
+  await arena[Symbol.asyncDispose]().catch((error) => told.thrown.push(["wait", error.code, error.operation ?? null, error.status ?? null]));
   told.counters = [arena.usedBytes, arena.mappedBytes, arena.liveAllocationCount, arena.state];
 }
 console.log(JSON.stringify(told));
@@ -153,8 +154,27 @@ describe("an arena's life on CUDA", () => {
       ["close", "ERR_CUDA_RELEASE", "cuMemUnmap"],
       ["close", "ERR_CUDA_RELEASE", "cuMemAddressFree"],
     ]);
-    expect(told.thrown).toEqual([["close", "ERR_CUDA_RELEASE", "cuMemUnmap", "CUDA_ERROR_UNKNOWN"]]);
+    expect(told.thrown).toEqual([["wait", "ERR_CUDA_RELEASE", "cuMemUnmap", "CUDA_ERROR_UNKNOWN"]]);
     expect(ledger.counts).toMatchObject({ cuMemUnmap: 3, cuMemRelease: 3, cuMemAddressFree: 1 });
+  });
+
+  it("is closed at once though the driver takes its time, and what it holds is waited for where memory is short", async () => {
+    const script = `
+      import { VmmArena } from ${JSON.stringify(`${root}dist/arena/arena.js`)};
+      import { cudaBackend } from ${JSON.stringify(`${root}dist/arena/cuda-backend.js`)};
+      const open = () => new VmmArena({ backend: cudaBackend({ device: 0 }), totalBytes: 2 ** 22 });
+      const [first, second] = [open(), open()];
+      first.malloc(2 ** 22);
+      first.close();
+      const { state, mappedBytes, liveAllocationCount } = first;
+      console.log(JSON.stringify({ state, mappedBytes, liveAllocationCount }));
+      if (process.argv[2] === "wait") console.log(second.malloc(2 ** 22) === second.base, second.usedBytes);
+      process.exit(0);`;
+    const closed = '{"state":"closed","mappedBytes":0,"liveAllocationCount":0}\n';
+    const run = (way: string, plan: string) => runNode(script, { args: [way], env: fakesEnv({ plan }) });
+    expect(await run("exit", "cuMemUnmap#1=hang")).toMatchObject({ code: 0, stdout: closed, stderr: "" });
+    const waited = await run("wait", "device-bytes=4194304;cuMemUnmap#1=block:100");
+    expect(waited).toMatchObject({ code: 0, stdout: `${closed}true 4194304\n`, stderr: "" });
   });
 
   it("says what it is when there is no driver, no device, or no context", async () => {

@@ -7,6 +7,7 @@ import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
 import { activeArena, nativeLibraryPath, setActiveArena } from "../../src/arena/active-arena.js";
 import { VmmArena } from "../../src/arena/arena.js";
 import { cudaBackend } from "../../src/arena/cuda-backend.js";
+import { givenBack } from "../../src/arena/giving-back.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import { StubBackend } from "../../src/arena/stub-backend.js";
 import { addonPath } from "../../src/native/addon-path.js";
@@ -298,8 +299,9 @@ describe("many threads of C", () => {
     }
   });
 
-  it("leave nothing behind in the driver", () => {
+  it("leave nothing behind in the driver", async () => {
     setActiveArena(null);
+    await givenBack();
     // The context goes with the backend, whenever that is collected.
     expect(readLedger(ledger).open.filter(({ kind }) => kind !== "context")).toEqual([]);
   });

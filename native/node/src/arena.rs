@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mx_core::arena::{Allocation, Arena};
+use mx_core::arena::{Allocation, Arena, GIVING_BACK};
 use mx_core::error::{Error, Result as CoreResult};
 use mx_core::vmm::{MemoryKind, huge_page_bytes};
 use napi::bindgen_prelude::{BigUint64Array, Object, Unknown};
@@ -21,7 +21,7 @@ pub use address::Address;
 pub use native_backend::NativeBackend;
 pub use pin::NativePin;
 
-use crate::background::{MEMORY, in_background};
+use crate::background::{MEMORY, RELEASES, in_background};
 use crate::external::OwnedBytes;
 use crate::failure::{failure_json, thrown};
 use address::size;
@@ -75,13 +75,14 @@ impl NativeArena {
 
     /// The first half of a close, likewise: what gives the memory back, and tells of failures.
     fn begin_close(&self) -> CoreResult<Option<impl FnOnce() -> Vec<String> + use<>>> {
-        let Some(closing) = Arena::begin_close(self.arena())? else {
+        let Some(mut closing) = Arena::begin_close(self.arena())? else {
             return Ok(None);
         };
         self.views.end_within(self.whole());
         let mut moved = self.views.within(self.whole());
         // What was freed before goes with its last view, at any time.
         moved.retain(|(allocation, _)| self.arena.containing(allocation.address, 1).is_some());
+        closing.take_out();
         let arena = self.arena();
         Ok(Some(move || {
             keep_only(&arena, &moved);
@@ -151,7 +152,12 @@ impl NativeArena {
     #[napi]
     pub fn free_in_background<'env>(&self, env: &'env Env, address: Address) -> Result<Object<'env>> {
         let finish = self.begin_free(address.0 as usize).map_err(thrown)?;
-        in_background(env, &MEMORY, move || finish.map_or(Ok(false), |finish| finish().map(|()| true)))
+        let underway = GIVING_BACK.begin();
+        in_background(env, &RELEASES, move || {
+            let freed = finish.map_or(Ok(false), |finish| finish().map(|()| true));
+            drop(underway);
+            freed
+        })
     }
 
     #[napi]
@@ -162,7 +168,12 @@ impl NativeArena {
     #[napi]
     pub fn close_in_background<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
         let finish = self.begin_close().map_err(thrown)?;
-        in_background(env, &MEMORY, move || Ok(finish.map(|finish| finish())))
+        let underway = GIVING_BACK.begin();
+        in_background(env, &RELEASES, move || {
+            let failures = finish.map(|finish| finish());
+            drop(underway);
+            Ok(failures)
+        })
     }
 
     #[napi]

@@ -1,5 +1,5 @@
-import { type Allocation, release } from "../../arena/allocation.js";
-import { errorOf } from "../../errors.js";
+import { type Allocation, releaseInBackground } from "../../arena/allocation.js";
+import { errorOf, ModelExpressError } from "../../errors.js";
 import type { Bytes } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
 import type { WindowsSummary } from "../nixl/windows.js";
@@ -72,6 +72,7 @@ export class GdsBatch {
   readonly #memory: Allocation | undefined;
   readonly #copies = new Set<Promise<unknown>>();
   #closed = false;
+  #closing: Promise<void> | undefined;
 
   /**
    * @internal
@@ -110,11 +111,22 @@ export class GdsBatch {
    * Waits for copies to the host in flight, then gives the memory back, in the arena of `into` by its `free`. Closing again does nothing.
    * @throws ERR_ARENA_BUSY while something else, such as a registration, holds it; the batch then stays open
    */
-  async close(): Promise<void> {
-    while (this.#copies.size > 0) await Promise.allSettled(this.#copies);
-    if (this.#closed) return;
-    if (this.#memory !== undefined) release(this.#memory);
-    this.#closed = true;
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    try {
+      while (this.#copies.size > 0) await Promise.allSettled(this.#copies);
+      const releasing = this.#memory && releaseInBackground(this.#memory);
+      this.#closed = true;
+      await releasing;
+    } catch (error) {
+      this.#closing = undefined;
+      if (error instanceof ModelExpressError && error.code === "ERR_ARENA_BUSY") this.#closed = false;
+      throw error;
+    }
   }
 
   [Symbol.asyncDispose](): Promise<void> {

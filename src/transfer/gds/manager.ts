@@ -1,6 +1,6 @@
 import type { FileHandle } from "node:fs/promises";
 import { requireNotAborted } from "../../aborts.js";
-import { type Allocation, release } from "../../arena/allocation.js";
+import { type Allocation, releaseInBackground } from "../../arena/allocation.js";
 import type { VmmArena } from "../../arena/arena.js";
 import { errorOf } from "../../errors.js";
 import { publish } from "../../events.js";
@@ -248,7 +248,7 @@ export class GdsTransferManager {
         onFailure: () => this.#afterFailure(agent),
       });
     } catch (error) {
-      release(memory);
+      await releaseInBackground(memory).catch(() => {}); // Published.
       throw error;
     }
     this.#running.add(transfer);
@@ -295,12 +295,12 @@ export class GdsTransferManager {
   /** Memory that NIXL would not let go of is given back when the agent has ended. */
   async #releaseAfterFailure(memory: Allocation, agent: NixlAgent): Promise<void> {
     try {
-      release(memory);
+      await releaseInBackground(memory);
     } catch {
       this.#giveUp(agent);
       await agent.ended.catch(() => {});
       try {
-        release(memory);
+        await releaseInBackground(memory);
       } catch (error) {
         publish({ event: "gds.release-failed", error });
       }

@@ -64,18 +64,30 @@ impl<A: Deref<Target = Arena>> Drop for Taken<A> {
 #[must_use]
 pub struct Closing<A: Deref<Target = Arena>> {
     arena: A,
+    /// Out of the records already.
+    out: Option<Vec<Allocation>>,
     done: bool,
 }
 
 impl<A: Deref<Target = Arena>> Closing<A> {
     pub(super) fn new(arena: A) -> Self {
-        Closing { arena, done: false }
+        Closing { arena, out: None, done: false }
+    }
+
+    /// Takes what nobody sees out of the records, so that it counts no more while it is given back.
+    pub fn take_out(&mut self) {
+        self.out = Some(self.arena.drain());
     }
 
     /// Gives every allocation back once, going on after errors, then the address space. All errors, in order.
     pub fn finish(mut self) -> Vec<Error> {
         self.done = true;
-        self.arena.finish_close()
+        self.give_back()
+    }
+
+    fn give_back(&mut self) -> Vec<Error> {
+        let out = self.out.take().unwrap_or_else(|| self.arena.drain());
+        self.arena.finish_close(out)
     }
 
     /// For an owner who drives the backend: what is to be given back, in the order of addresses.
@@ -88,7 +100,7 @@ impl<A: Deref<Target = Arena>> Closing<A> {
 impl<A: Deref<Target = Arena>> Drop for Closing<A> {
     fn drop(&mut self) {
         if !self.done {
-            self.arena.finish_close();
+            self.give_back();
         }
     }
 }

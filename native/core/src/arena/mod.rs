@@ -7,6 +7,7 @@
 #[cfg(not(loom))]
 mod active;
 mod giving_back;
+mod in_flight;
 mod ledger;
 mod pin;
 mod sync;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 #[cfg(not(loom))]
 pub use active::{Activation, ActiveArena};
 pub use giving_back::{Closing, Taken};
+pub use in_flight::{GIVING_BACK, Underway};
 pub use ledger::Allocation;
 pub use pin::Pin;
 pub use view::View;
@@ -178,7 +180,12 @@ impl Arena {
         let claim = self.claim(bytes)?;
         let (address, claimed_bytes) = (claim.address, claim.bytes);
         let mut pending = Pending { arena: self, claim: Some(claim) };
-        let handle = backend.allocate_for(address, claimed_bytes, bytes)?;
+        let allocate = || backend.allocate_for(address, claimed_bytes, bytes);
+        let handle = match allocate() {
+            // What another close is about to give back may be what is missing.
+            Err(error) if error.code.ends_with("_OUT_OF_MEMORY") && GIVING_BACK.wait() => allocate()?,
+            outcome => outcome?,
+        };
         if let Some(claim) = pending.claim.take() {
             self.commit(claim, handle);
         }
@@ -392,9 +399,9 @@ impl Arena {
         Ok(Some(Closing::new(arena)))
     }
 
-    /// Gives every allocation back once that nobody sees, going on after errors, and the address space unless some are left. All errors, in order.
-    fn finish_close(&self) -> Vec<Error> {
-        let mut errors: Vec<Error> = self.drain().into_iter().filter_map(|allocation| self.deallocate(allocation).err()).collect();
+    /// Gives back what `drain` took out, going on after errors, and the address space unless some is left. All errors, in order.
+    fn finish_close(&self, out: Vec<Allocation>) -> Vec<Error> {
+        let mut errors: Vec<Error> = out.into_iter().filter_map(|allocation| self.deallocate(allocation).err()).collect();
         errors.extend(self.release_after_last().err());
         errors
     }
@@ -483,7 +490,7 @@ impl Drop for Arena {
     fn drop(&mut self) {
         if self.backend.is_some() && !self.lock(0).closed {
             self.before_release.store(1, Ordering::SeqCst);
-            self.finish_close();
+            self.finish_close(self.drain());
         }
     }
 }

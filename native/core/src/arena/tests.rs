@@ -451,3 +451,15 @@ fn host_memory_is_reserved_mapped_written_and_given_back() {
     assert_eq!(unsafe { *(again as *const u8) }, 0);
     assert!(arena.close().unwrap());
 }
+
+#[test]
+fn what_a_close_took_out_counts_no_more_though_its_memory_is_still_there() {
+    let (arena, backend) = new_arena(4096, 4 * 4096);
+    let address = arena.malloc(1).unwrap();
+    let mut closing = Arena::begin_close(&*arena).unwrap().unwrap();
+    closing.take_out();
+    assert_eq!(arena.stats(), Stats { used_bytes: 4096, mapped_bytes: 0, live_allocation_count: 0, pins: 0, closed: true });
+    assert_eq!(backend.mapped(), [(address, 4096)]);
+    assert!(closing.finish().is_empty());
+    assert!(backend.mapped().is_empty() && backend.released());
+}
