@@ -1,4 +1,5 @@
 import { constants } from "node:buffer";
+import { entryOf } from "../columns.js";
 import type { NativeHeaders, TensorColumns } from "../native/addon.js";
 
 /** Names of tensors by row and back. Text is decoded when the first name is asked for; the lookup by name is the addon's. */
@@ -20,7 +21,7 @@ export class TensorNames {
   nameOf(row: number): string {
     const end = this.#ends[row];
     if (end === undefined) throw new RangeError(`row ${row} is not one of ${this.#ends.length}`);
-    const begin = row === 0 ? 0 : (this.#ends[row - 1] ?? 0);
+    const begin = row === 0 ? 0 : entryOf(this.#ends, row - 1);
     if (!this.#sliceable) return this.#bytes.toString("utf8", begin, end);
     this.#text ??= this.#bytes.toString("latin1");
     return this.#text.slice(begin, end);

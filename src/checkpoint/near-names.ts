@@ -1,3 +1,4 @@
+import { entryOf } from "../columns.js";
 /** Up to three names that somebody may have meant by `wanted`, nearest first. */
 export function nearNames(wanted: string, names: Iterable<string>): string[] {
   const limit = Math.max(2, Math.floor(wanted.length / 4));
@@ -42,12 +43,12 @@ function editDistance(a: string, b: string, limit: number): number {
     let smallest = row;
     for (let column = 1; column <= width; column++) {
       const same = a.charCodeAt(begin + row - 1) === b.charCodeAt(begin + column - 1);
-      const value = Math.min((above[column - 1] ?? 0) + (same ? 0 : 1), (above[column] ?? 0) + 1, (current[column - 1] ?? 0) + 1);
+      const value = Math.min(entryOf(above, column - 1) + (same ? 0 : 1), entryOf(above, column) + 1, entryOf(current, column - 1) + 1);
       current.push(value);
       smallest = Math.min(smallest, value);
     }
     if (smallest > limit) return limit + 1;
     above = current;
   }
-  return above[width] ?? 0;
+  return entryOf(above, width);
 }

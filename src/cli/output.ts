@@ -1,3 +1,4 @@
+import { entryOf } from "../columns.js";
 import { fitted } from "./wrapped.js";
 
 /** Where text goes: a standard stream, or a collector in tests. */
@@ -55,7 +56,7 @@ export class Output {
     const widths = columns.map((_, i) => cells.reduce((width, row) => Math.max(width, row[i]?.length ?? 0), 0));
     const text = cells.map((row) =>
       columns
-        .map(({ right }, i) => pad(row[i] ?? "", widths[i] ?? 0, right))
+        .map(({ right }, i) => pad(row[i] ?? "", entryOf(widths, i), right))
         .join("  ")
         .trimEnd(),
     );

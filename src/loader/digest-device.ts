@@ -1,4 +1,5 @@
 import type { Hash } from "node:crypto";
+import { entryOf } from "../columns.js";
 import type { NativeArena } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
 import { hugePageBytes } from "../units.js";
@@ -46,14 +47,14 @@ export async function digestDevice(arena: NativeArena, addresses: BigUint64Array
 
 /** Pieces in the order of addresses, which cover every range. */
 function* piecesOf(addresses: BigUint64Array, lengths: Float64Array): Generator<Piece> {
-  const rows = [...addresses.keys()].sort((a, b) => ((addresses[a] ?? 0n) < (addresses[b] ?? 0n) ? -1 : 1));
+  const rows = [...addresses.keys()].sort((a, b) => (entryOf(addresses, a) < entryOf(addresses, b) ? -1 : 1));
   for (let at = 0; at < rows.length; ) {
-    const begin = addresses[rows[at] ?? 0] ?? 0n;
+    const begin = entryOf(addresses, entryOf(rows, at));
     const parts: Piece["parts"][number][] = [];
     let end = 0;
     for (; at < rows.length; at++) {
-      const row = rows[at] ?? 0;
-      const [offset, length] = [Number((addresses[row] ?? 0n) - begin), lengths[row] ?? 0];
+      const row = entryOf(rows, at);
+      const [offset, length] = [Number(entryOf(addresses, row) - begin), entryOf(lengths, row)];
       if (offset + length > copiedBytes) break;
       parts.push({ row, offset, length, last: true });
       end = Math.max(end, offset + length);
@@ -62,8 +63,8 @@ function* piecesOf(addresses: BigUint64Array, lengths: Float64Array): Generator<
       yield { address: begin, length: end, parts };
       continue;
     }
-    const row = rows[at++] ?? 0;
-    const length = lengths[row] ?? 0;
+    const row = entryOf(rows, at++);
+    const length = entryOf(lengths, row);
     for (let done = 0; done < length; done += copiedBytes) {
       const part = Math.min(copiedBytes, length - done);
       yield { address: begin + BigInt(done), length: part, parts: [{ row, offset: 0, length: part, last: done + part === length }] };

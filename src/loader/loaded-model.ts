@@ -2,6 +2,7 @@ import type { VmmArena } from "../arena/arena.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { LazyMap } from "../checkpoint/lazy-map.js";
 import { unknownTensor } from "../checkpoint/unknown-tensor.js";
+import { entryOf } from "../columns.js";
 import { errorOf } from "../errors.js";
 import { custom, shownAs } from "../inspection.js";
 import { awaitNative } from "../native/failure.js";
@@ -72,7 +73,7 @@ export class LoadedModel implements AsyncDisposable {
       },
     };
     this.tensors = selectedRows(checkpoint, columns.rows, (at, row) => {
-      return new Tensor(checkpoint.tensorAt(row), base + BigInt(columns.addressOffset[at] ?? 0), memory);
+      return new Tensor(checkpoint.tensorAt(row), base + BigInt(entryOf(columns.addressOffset, at)), memory);
     });
   }
 
@@ -132,7 +133,7 @@ export class LoadedModel implements AsyncDisposable {
     const { rows, addressOffset } = planColumns(plan);
     const addresses = addressColumn(memory.base, addressOffset);
     const lengths = new Float64Array(rows.length);
-    for (let at = 0; at < rows.length; at++) lengths[at] = checkpoint.columns.length[rows[at] ?? 0] ?? 0;
+    for (let at = 0; at < rows.length; at++) lengths[at] = entryOf(checkpoint.columns.length, entryOf(rows, at));
     const onHost = plan.device === "host";
     const hash = () =>
       onHost
@@ -185,7 +186,7 @@ function selectedRows<T>(checkpoint: Checkpoint, rows: Uint32Array, make: (at: n
   return new LazyMap<T>({
     count: rows.length,
     rowOf: (name) => positionOf(checkpoint.rowOf(name)),
-    nameOf: (at) => checkpoint.nameOf(rows[at] ?? 0),
-    make: (at) => make(at, rows[at] ?? 0),
+    nameOf: (at) => checkpoint.nameOf(entryOf(rows, at)),
+    make: (at) => make(at, entryOf(rows, at)),
   });
 }

@@ -1,5 +1,6 @@
 import type { DeviceName } from "../arena/device-name.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
+import { entryOf } from "../columns.js";
 import type { DriverName } from "../envs.js";
 import { firstOf, withShortForm } from "../inspection.js";
 import { type LoadPlan, planColumns } from "../plan/load-plan.js";
@@ -127,7 +128,7 @@ function shortForm({ path, device, driver, shards, tensors, bytes, bytesFromCach
 }
 
 function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, device: DeviceName, summary: BatchSummary): ShardReport {
-  const at = (column: Float64Array) => column[shard.index] ?? 0;
+  const at = (column: Float64Array) => entryOf(column, shard.index);
   const [buffered, cached, direct] = [at(summary.bufferedBytes), at(summary.cachedBytes), at(summary.directBytes)];
   const fallback = summary.fallback[shard.index] ?? "";
   const way = summary.ways?.[shard.index];
@@ -145,7 +146,7 @@ function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, devi
     placement: shard.placement,
     used: Object.freeze(used),
     reason: device === "host" ? reasonFor(driver, { buffered, cached, direct, fallback }) : deviceReason(driver, way, fallback),
-    identityNotKept: Object.freeze(identityNotKept(summary.unkept[shard.index] ?? 0)),
+    identityNotKept: Object.freeze(identityNotKept(entryOf(summary.unkept, shard.index))),
     bytes: shard.bytes,
     bytesFromCache: known ? cached : null,
     bytesFromDisk: known ? buffered + direct - cached : null,

@@ -1,5 +1,6 @@
 import { requireNotAborted } from "../aborts.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
+import { entryOf } from "../columns.js";
 import { errorOf } from "../errors.js";
 import { addon } from "../native/load.js";
 import type { MemoryClaim } from "../plan/claims.js";
@@ -110,7 +111,7 @@ function layOut(
   settings: LoadSettings,
 ): { readonly layout: StreamLayout; readonly streamed: PlanMemory; readonly claim: MemoryClaim } {
   const { rows, addressOffset } = planColumns(plan);
-  const lengths = Float64Array.from(rows, (row) => checkpoint.columns.length[row] ?? 0);
+  const lengths = Float64Array.from(rows, (row) => entryOf(checkpoint.columns.length, row));
   const largest = lengths.reduce((most, length) => Math.max(most, length), 0);
   if (maxBytes !== undefined && largest > maxBytes) {
     throw errorOf(
@@ -214,8 +215,8 @@ class Stream {
       await this.#await(flight);
       const { rows, addressOffset } = planColumns(this.#plan);
       for (let at = window.begin; at < window.end; at++) {
-        const address = flight.base + BigInt((addressOffset[at] ?? 0) - (this.#layout.bounded ? window.addressOffset : 0));
-        const tensor = new Tensor(this.#checkpoint.tensorAt(rows[at] ?? 0), address, memory);
+        const address = flight.base + BigInt(entryOf(addressOffset, at) - (this.#layout.bounded ? window.addressOffset : 0));
+        const tensor = new Tensor(this.#checkpoint.tensorAt(entryOf(rows, at)), address, memory);
         requireNotAborted(this.#settings.signal);
         this.#handedOut = true;
         let left = true;
@@ -293,9 +294,9 @@ class Stream {
       arena: this.#memory.arena,
       files: transferFiles(shards, shardColumns),
       pieces: {
-        file: Uint32Array.from(selected, (row) => columns.shard[row] ?? 0),
-        offset: Float64Array.from(selected, (row) => columns.offset[row] ?? 0),
-        length: Float64Array.from(selected, (row) => columns.length[row] ?? 0),
+        file: Uint32Array.from(selected, (row) => entryOf(columns.shard, row)),
+        offset: Float64Array.from(selected, (row) => entryOf(columns.offset, row)),
+        length: Float64Array.from(selected, (row) => entryOf(columns.length, row)),
         address: addressColumn(
           base,
           Float64Array.from(addressOffset.subarray(window.begin, window.end), (offset) => offset - shift),

@@ -1,3 +1,4 @@
+import { entryOf } from "../columns.js";
 import { hugePageBytes } from "../units.js";
 
 /** Neighbouring tensors of a plan that are read together. */
@@ -22,9 +23,9 @@ export function cutWindows(addressOffset: Float64Array, lengths: Float64Array, m
     let first = Number.POSITIVE_INFINITY;
     let last = 0;
     for (let at = begin; at < end; at++) {
-      const address = addressOffset[at] ?? 0;
+      const address = entryOf(addressOffset, at);
       first = Math.min(first, address);
-      last = Math.max(last, address + (lengths[at] ?? 0));
+      last = Math.max(last, address + entryOf(lengths, at));
     }
     const slotBegin = first - (first % hugePageBytes);
     const slotBytes = Math.max(hugePageBytes, Math.ceil((last - slotBegin) / hugePageBytes) * hugePageBytes);
@@ -33,7 +34,7 @@ export function cutWindows(addressOffset: Float64Array, lengths: Float64Array, m
     bytes = 0;
   };
   for (let at = 0; at < lengths.length; at++) {
-    const length = lengths[at] ?? 0;
+    const length = entryOf(lengths, at);
     if (bytes > 0 && bytes + length > maxBytes) close(at);
     bytes += length;
   }

@@ -1,4 +1,5 @@
 import type { DeviceName } from "../arena/device-name.js";
+import { entryOf } from "../columns.js";
 import { errorOf } from "../errors.js";
 import { withShortForm } from "../inspection.js";
 import type { ReadShape } from "../transfer/driver-bytes.js";
@@ -132,13 +133,13 @@ export interface LoadPlanParts extends Omit<LoadPlan, "checkpoint" | "shards" | 
 export function makeLoadPlan(parts: LoadPlanParts): LoadPlan {
   const { source, columns, shards, ...plain } = parts;
   const placementAt = (at: number): TensorPlacement => {
-    const row = columns.rows[at] ?? 0;
+    const row = entryOf(columns.rows, at);
     return Object.freeze({
       name: source.nameOf(row),
-      shard: source.columns.shard[row] ?? 0,
-      offset: source.columns.offset[row] ?? 0,
-      byteLength: source.columns.length[row] ?? 0,
-      addressOffset: columns.addressOffset[at] ?? 0,
+      shard: entryOf(source.columns.shard, row),
+      offset: entryOf(source.columns.offset, row),
+      byteLength: entryOf(source.columns.length, row),
+      addressOffset: entryOf(columns.addressOffset, at),
     });
   };
   const shardPlans = Object.freeze(shards.map((shard) => makeShardPlan(shard, columns)));
@@ -200,9 +201,9 @@ function makeShardPlan(parts: ShardPlanParts, { pieces }: PlanColumns): ShardPla
       pieceObjects ??= Object.freeze(
         Array.from({ length: plain.pieceCount }, (_, nth) =>
           Object.freeze({
-            offset: pieces.offset[pieceBegin + nth] ?? 0,
-            length: pieces.length[pieceBegin + nth] ?? 0,
-            addressOffset: pieces.addressOffset[pieceBegin + nth] ?? 0,
+            offset: entryOf(pieces.offset, pieceBegin + nth),
+            length: entryOf(pieces.length, pieceBegin + nth),
+            addressOffset: entryOf(pieces.addressOffset, pieceBegin + nth),
           }),
         ),
       );
@@ -217,7 +218,7 @@ function indexOfRow(rows: Uint32Array, row: number): number {
   let end = rows.length;
   while (begin < end) {
     const middle = (begin + end) >>> 1;
-    if ((rows[middle] ?? 0) < row) begin = middle + 1;
+    if (entryOf(rows, middle) < row) begin = middle + 1;
     else end = middle;
   }
   return begin < rows.length && rows[begin] === row ? begin : -1;

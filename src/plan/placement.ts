@@ -1,3 +1,4 @@
+import { entryOf } from "../columns.js";
 import type { TensorColumns } from "../native/addon.js";
 import { hugePageBytes, roundDown, roundUp } from "../units.js";
 import type { FileRange, PieceBuilder, ShardRows } from "./ranges.js";
@@ -68,8 +69,8 @@ export function packedIsAligned(layout: ShardLayout): boolean {
     // Either the period is no smaller than any alignment in the range, or the reference tensor fails here as it does in memory.
     const { residue } = packedCongruence(layout, range);
     for (let at = range.begin; at < range.end; at++) {
-      const row = rows[at] ?? 0;
-      if ((columns.length[row] ?? 0) > 0 && ((columns.offset[row] ?? 0) + residue) % alignOf(layout, row) !== 0) return false;
+      const row = entryOf(rows, at);
+      if (entryOf(columns.length, row) > 0 && (entryOf(columns.offset, row) + residue) % alignOf(layout, row) !== 0) return false;
     }
   }
   return true;
@@ -82,14 +83,14 @@ export function placeAligned(layout: ShardLayout, addressOffset: Float64Array, p
   let pieceOffset = 0;
   let pieceLength = 0;
   for (let at = group.begin; at < group.end; at++) {
-    const row = rows[at] ?? 0;
+    const row = entryOf(rows, at);
     const align = alignOf(layout, row);
-    const length = columns.length[row] ?? 0;
+    const length = entryOf(columns.length, row);
     if (length === 0) {
       addressOffset[at] = roundDown(cursor, align);
       continue;
     }
-    const offset = columns.offset[row] ?? 0;
+    const offset = entryOf(columns.offset, row);
     // A large tensor also gets an address that direct reads can reach without a copy, where its alignment allows one.
     const congruent = memoryAlign > align && offset % align === 0 && length >= paddingShare * memoryAlign;
     const address = congruent ? firstCongruent(cursor, offset, { period: memoryAlign, residue: 0 }) : roundUp(cursor, align);
@@ -110,7 +111,7 @@ export function placeAligned(layout: ShardLayout, addressOffset: Float64Array, p
 export function isAligned(layout: ShardLayout, addressOffset: Float64Array): boolean {
   const { rows, group } = layout;
   for (let at = group.begin; at < group.end; at++) {
-    if ((addressOffset[at] ?? 0) % alignOf(layout, rows[at] ?? 0) !== 0) return false;
+    if (entryOf(addressOffset, at) % alignOf(layout, entryOf(rows, at)) !== 0) return false;
   }
   return true;
 }
@@ -132,13 +133,13 @@ export function placeMapped(layout: ShardLayout, pageBytes: number, addressOffse
   const length = last.offset + last.length - first.offset;
   let reached = base;
   for (let at = group.begin; at < group.end; at++) {
-    const row = rows[at] ?? 0;
-    const tensorLength = columns.length[row] ?? 0;
+    const row = entryOf(rows, at);
+    const tensorLength = entryOf(columns.length, row);
     if (tensorLength === 0) {
       placeEmpties(layout, addressOffset, at, at + 1, reached);
       continue;
     }
-    const address = base + ((columns.offset[row] ?? 0) - first.offset);
+    const address = base + (entryOf(columns.offset, row) - first.offset);
     addressOffset[at] = address;
     reached = address + tensorLength;
   }
@@ -147,7 +148,7 @@ export function placeMapped(layout: ShardLayout, pageBytes: number, addressOffse
 }
 
 function alignOf({ columns, alignOfDtype }: ShardLayout, row: number): number {
-  return alignOfDtype[columns.dtype[row] ?? 0] ?? 1;
+  return entryOf(alignOfDtype, entryOf(columns.dtype, row));
 }
 
 function packedCongruence(layout: ShardLayout, range: FileRange): Congruence {
@@ -173,13 +174,13 @@ function placeRange(layout: ShardLayout, range: FileRange, base: number, address
   const { columns, rows } = layout;
   let reached = base;
   for (let at = range.begin; at < range.end; at++) {
-    const row = rows[at] ?? 0;
-    const length = columns.length[row] ?? 0;
+    const row = entryOf(rows, at);
+    const length = entryOf(columns.length, row);
     if (length === 0) {
       placeEmpties(layout, addressOffset, at, at + 1, reached);
       continue;
     }
-    const address = base + ((columns.offset[row] ?? 0) - range.offset);
+    const address = base + (entryOf(columns.offset, row) - range.offset);
     addressOffset[at] = address;
     reached = address + length;
   }
@@ -188,5 +189,5 @@ function placeRange(layout: ShardLayout, range: FileRange, base: number, address
 
 /** Empty tensors get an address too: the last aligned one that is not past what is used. */
 function placeEmpties(layout: ShardLayout, addressOffset: Float64Array, begin: number, end: number, cursor: number): void {
-  for (let at = begin; at < end; at++) addressOffset[at] = roundDown(cursor, alignOf(layout, layout.rows[at] ?? 0));
+  for (let at = begin; at < end; at++) addressOffset[at] = roundDown(cursor, alignOf(layout, entryOf(layout.rows, at)));
 }

@@ -1,3 +1,4 @@
+import { entryOf } from "../columns.js";
 import type { TensorColumns } from "../native/addon.js";
 
 /** Selected tensors of one shard: `rows[begin .. end)`. */
@@ -51,12 +52,12 @@ export function groupByShard(columns: TensorColumns, rows: Uint32Array): ShardRo
   const groups: ShardRows[] = [];
   let begin = 0;
   while (begin < rows.length) {
-    const shard = columns.shard[rows[begin] ?? 0] ?? 0;
+    const shard = entryOf(columns.shard, entryOf(rows, begin));
     let end = begin + 1;
     let last = rows.length;
     while (end < last) {
       const middle = (end + last) >>> 1;
-      if ((columns.shard[rows[middle] ?? 0] ?? 0) <= shard) end = middle + 1;
+      if (entryOf(columns.shard, entryOf(rows, middle)) <= shard) end = middle + 1;
       else last = middle;
     }
     groups.push({ shard, begin, end });
@@ -88,10 +89,10 @@ export function mergeRanges(columns: TensorColumns, rows: Uint32Array, alignOfDt
   let alignBytes = 0;
   let alignedAt = 0;
   for (let at = group.begin; at < group.end; at++) {
-    const row = rows[at] ?? 0;
-    const tensorLength = columns.length[row] ?? 0;
+    const row = entryOf(rows, at);
+    const tensorLength = entryOf(columns.length, row);
     if (tensorLength === 0) continue;
-    const tensorOffset = columns.offset[row] ?? 0;
+    const tensorOffset = entryOf(columns.offset, row);
     if (length > 0 && tensorOffset !== offset + length) {
       ranges.push({ offset, length, begin, end: at, alignBytes, alignedAt });
       begin = at;
@@ -100,7 +101,7 @@ export function mergeRanges(columns: TensorColumns, rows: Uint32Array, alignOfDt
     }
     if (length === 0) offset = tensorOffset;
     length += tensorLength;
-    const align = alignOfDtype[columns.dtype[row] ?? 0] ?? 1;
+    const align = entryOf(alignOfDtype, entryOf(columns.dtype, row));
     if (align > alignBytes) {
       alignBytes = align;
       alignedAt = tensorOffset;

@@ -24,18 +24,18 @@ export function readShape(
   let [bytes, ranges, bouncedBytes, cachedBytes, readAheadBytes] = [0, 0, 0, 0, 0];
   let [begin, end] = [-1, -1];
   for (let at = 0; at < pieces.offset.length; at++) {
-    const [shard, offset, length] = [pieces.shard[at] ?? 0, pieces.offset[at] ?? 0, pieces.length[at] ?? 0];
+    const [shard, offset, length] = [entryOf(pieces.shard, at), entryOf(pieces.offset, at), entryOf(pieces.length, at)];
     const adjacent = offset === end && pieces.shard[at - 1] === shard;
     if (!adjacent) {
       ranges++;
       begin = offset;
     }
-    if (((pieces.addressOffset[at] ?? 0) - offset) % entryOf(shards.memoryAlign, shard) !== 0) bouncedBytes += length;
+    if ((entryOf(pieces.addressOffset, at) - offset) % entryOf(shards.memoryAlign, shard) !== 0) bouncedBytes += length;
     // The block across the bound is bounced whole, also where both sides are congruent by themselves.
     if (adjacent) bouncedBytes += boundBytes;
     bytes += length;
     end = offset + length;
-    readAheadBytes = Math.max(readAheadBytes, shards.readAheadBytes[shard] ?? 0);
+    readAheadBytes = Math.max(readAheadBytes, entryOf(shards.readAheadBytes, shard));
     const rangeEnds = pieces.offset[at + 1] !== end || pieces.shard[at + 1] !== shard;
     if (shards.cachedUnderAuto[shard] === 1) cachedBytes += length;
     else if (rangeEnds && end - begin < minDirectBytes) cachedBytes += end - begin;

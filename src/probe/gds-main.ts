@@ -16,5 +16,5 @@ function tell(message: GdsMessage): Promise<void> {
   return new Promise((resolve) => process.send?.(message, () => resolve()));
 }
 
-await main(Number(process.argv[2] ?? 0), JSON.parse(process.argv[3] ?? "{}") as NixlApiOptions);
+await main(Number(process.argv[2]), JSON.parse(process.argv[3] ?? "{}") as NixlApiOptions);
 process.disconnect?.();

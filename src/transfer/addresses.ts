@@ -1,9 +1,10 @@
+import { entryOf } from "../columns.js";
 /** The addresses `[begin, end)` around all pieces that have bytes; undefined where none has. */
 export function addressBounds(address: BigUint64Array, length: Float64Array): { readonly begin: bigint; readonly end: bigint } | undefined {
   let bounds: { begin: bigint; end: bigint } | undefined;
   for (const [row, bytes] of length.entries()) {
     if (bytes === 0) continue;
-    const begin = address[row] ?? 0n;
+    const begin = entryOf(address, row);
     const end = begin + BigInt(bytes);
     bounds ??= { begin, end };
     if (begin < bounds.begin) bounds.begin = begin;
@@ -29,7 +30,7 @@ export function addressColumn(base: bigint, offsets: Float64Array): BigUint64Arr
   const halves = new Uint32Array(column.buffer);
   const start = Number(base);
   for (let row = 0; row < offsets.length; row++) {
-    const address = start + (offsets[row] ?? 0);
+    const address = start + entryOf(offsets, row);
     halves[2 * row] = address % 2 ** 32;
     halves[2 * row + 1] = address / 2 ** 32;
   }

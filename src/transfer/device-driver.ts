@@ -1,3 +1,4 @@
+import { entryOf } from "../columns.js";
 import { errorOf, ModelExpressError } from "../errors.js";
 import type { TransferPieces, TransferSummary } from "../native/addon.js";
 import { readText } from "../probe/read-text.js";
@@ -116,12 +117,12 @@ function isUnusable(error: unknown): error is ModelExpressError {
 
 /** The pieces of these files. */
 function piecesOf(pieces: TransferPieces, files: ReadonlyMap<number, unknown>): TransferPieces {
-  const rows = [...pieces.file.keys()].filter((row) => files.has(pieces.file[row] ?? 0));
+  const rows = [...pieces.file.keys()].filter((row) => files.has(entryOf(pieces.file, row)));
   return {
-    file: Uint32Array.from(rows, (row) => pieces.file[row] ?? 0),
-    offset: Float64Array.from(rows, (row) => pieces.offset[row] ?? 0),
-    length: Float64Array.from(rows, (row) => pieces.length[row] ?? 0),
-    address: BigUint64Array.from(rows, (row) => pieces.address[row] ?? 0n),
+    file: Uint32Array.from(rows, (row) => entryOf(pieces.file, row)),
+    offset: Float64Array.from(rows, (row) => entryOf(pieces.offset, row)),
+    length: Float64Array.from(rows, (row) => entryOf(pieces.length, row)),
+    address: BigUint64Array.from(rows, (row) => entryOf(pieces.address, row)),
   };
 }
 
@@ -133,14 +134,14 @@ function joined(
   reasons: ReadonlyMap<number, string>,
 ): BatchSummary {
   const partOf = (file: number) => (reasons.has(file) ? staged : direct);
-  const column = (of: (part: TransferSummary) => Float64Array, missing: number) =>
+  const column = (of: (part: TransferSummary) => ArrayLike<number>, missing: number) =>
     Float64Array.from(files.paths, (_, file) => {
       const part = partOf(file);
-      return part === undefined ? missing : (of(part)[file] ?? missing);
+      return part === undefined ? missing : entryOf(of(part), file);
     });
   const [bufferedBytes, directBytes] = [column((part) => part.bufferedBytes, 0), column((part) => part.directBytes, 0)];
   const wayOf = (file: number): ReadPath | undefined => {
-    if ((bufferedBytes[file] ?? 0) + (directBytes[file] ?? 0) === 0) return undefined;
+    if (entryOf(bufferedBytes, file) + entryOf(directBytes, file) === 0) return undefined;
     return reasons.has(file) ? "staged" : "nixl";
   };
   return {
@@ -149,8 +150,8 @@ function joined(
     directBytes,
     fallback: files.paths.map((_, file) => oneLine([reasons.get(file), partOf(file)?.fallback[file]])),
     reads: (direct?.reads ?? 0) + (staged?.reads ?? 0),
-    unkept: Uint8Array.from(files.paths, (_, file) => partOf(file)?.unkept[file] ?? 0),
-    directByThreads: Uint8Array.from(files.paths, (_, file) => partOf(file)?.directByThreads[file] ?? 0),
+    unkept: Uint8Array.from(column((part) => part.unkept, 0)),
+    directByThreads: Uint8Array.from(column((part) => part.directByThreads, 0)),
     ways: files.paths.map((_, file) => wayOf(file)),
     ...(direct?.nixl === undefined || direct.nixl.windows === 0 ? {} : { nixl: direct.nixl }),
   };

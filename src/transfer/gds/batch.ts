@@ -1,4 +1,5 @@
 import { type Allocation, releaseInBackground } from "../../arena/allocation.js";
+import { entryOf } from "../../columns.js";
 import { errorOf, ModelExpressError } from "../../errors.js";
 import type { Bytes } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
@@ -83,7 +84,7 @@ export class GdsBatch {
     this.report = Object.freeze(report);
     this.buffers = Object.freeze(
       byteLengths.map((bytes, row) => {
-        const address = memory === undefined || bytes === 0 ? 0n : memory.address + BigInt(at[row] ?? 0);
+        const address = memory === undefined || bytes === 0 ? 0n : memory.address + BigInt(entryOf(at, row));
         return new DeviceBuffer(this, address, bytes, report.device);
       }),
     );

@@ -1,6 +1,7 @@
 import type { FileHandle } from "node:fs/promises";
 import type { VmmArena } from "../../arena/arena.js";
 import { cudaDeviceNumber } from "../../arena/cuda-backend.js";
+import { entryOf } from "../../columns.js";
 import { readEnv } from "../../envs.js";
 import { errorOf } from "../../errors.js";
 import { publish } from "../../events.js";
@@ -161,7 +162,7 @@ export class NixlAgent implements AgentHandle {
     const pins = new BigUint64Array(pieces.address.length * 2);
     pieces.address.forEach((address, at) => {
       pins[2 * at] = address;
-      pins[2 * at + 1] = BigInt(pieces.length[at] ?? 0);
+      pins[2 * at + 1] = BigInt(entryOf(pieces.length, at));
     });
     const number = await awaitNative(() => this.native.register(row, nativeDescriptors(full), arena.native, pins, null));
     return new Registration(this, number, full, this.plugins[row] ?? "", undefined);

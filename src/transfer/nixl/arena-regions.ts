@@ -1,4 +1,5 @@
 import type { VmmArena } from "../../arena/arena.js";
+import { entryOf } from "../../columns.js";
 import { ModelExpressError } from "../../errors.js";
 import { awaitNative } from "../../native/failure.js";
 import { regionsOf } from "./descriptors.js";
@@ -107,8 +108,8 @@ async function refusalOf(arena: VmmArena, { begin, bytes }: Range): Promise<stri
 }
 
 function rangeOf(live: BigUint64Array, { begin, end }: Run): Range {
-  const address = live[begin] ?? 0n;
-  return { begin: address, bytes: (live[end - 2] ?? 0n) + (live[end - 1] ?? 0n) - address };
+  const address = entryOf(live, begin);
+  return { begin: address, bytes: entryOf(live, end - 2) + entryOf(live, end - 1) - address };
 }
 
 function wholeOf(live: BigUint64Array, run: Run): [address: bigint, bytes: bigint] {
@@ -120,7 +121,7 @@ function runsOf(live: BigUint64Array): Run[] {
   const runs: Run[] = [];
   let begin = 0;
   for (let at = 2; at <= live.length; at += 2) {
-    if (at < live.length && live[at] === (live[at - 2] ?? 0n) + (live[at - 1] ?? 0n)) continue;
+    if (at < live.length && live[at] === entryOf(live, at - 2) + entryOf(live, at - 1)) continue;
     runs.push({ begin, end: at });
     begin = at;
   }

@@ -1,3 +1,4 @@
+import { entryOf } from "../../columns.js";
 import type { NixlDescriptors } from "../../native/addon.js";
 
 /** What descriptors stand for, in NIXL's words. */
@@ -25,7 +26,7 @@ export function regionsOf(ranges: BigUint64Array, joined: boolean): { readonly a
   const length: number[] = [];
   let end: bigint | undefined;
   for (let at = 0; at < ranges.length; at += 2) {
-    const [begin, bytes] = [ranges[at] ?? 0n, ranges[at + 1] ?? 0n];
+    const [begin, bytes] = [entryOf(ranges, at), entryOf(ranges, at + 1)];
     if (joined && begin === end) {
       length.push((length.pop() ?? 0) + Number(bytes));
     } else {

@@ -1,3 +1,4 @@
+import { entryOf } from "../../columns.js";
 import { maxChunkKib } from "../../envs.js";
 import { errorOf, type ModelExpressError } from "../../errors.js";
 import { publish } from "../../events.js";
@@ -202,7 +203,7 @@ class NixlBatch implements Transfer {
 
   /** Opens a file in the state that the plan was made from. */
   async #open(files: TransferFiles, file: number): Promise<NativeFile> {
-    const native = await awaitNative(() => addon().openFile(files.paths[file] ?? "", identityOf(files, [file]), files.size[file] ?? 0));
+    const native = await awaitNative(() => addon().openFile(files.paths[file] ?? "", identityOf(files, [file]), entryOf(files.size, file)));
     this.#unkept[file] = native.unkept;
     return native;
   }
@@ -218,9 +219,9 @@ class NixlBatch implements Transfer {
     const bufferedBytes = new Float64Array(count);
     const ways = new Array<ReadPath | undefined>(count).fill(undefined);
     for (const [row, length] of pieces.length.entries()) {
-      const file = pieces.file[row] ?? 0;
+      const file = entryOf(pieces.file, row);
       if (length === 0 || this.#refused.has(file)) continue;
-      bufferedBytes[file] = (bufferedBytes[file] ?? 0) + length;
+      bufferedBytes[file] = entryOf(bufferedBytes, file) + length;
       ways[file] = "nixl";
     }
     return {

@@ -1,3 +1,4 @@
+import { entryOf } from "../../columns.js";
 import { errorOf } from "../../errors.js";
 import type { NixlTransferSpec } from "../../native/addon.js";
 import { awaitNative, fromNative } from "../../native/failure.js";
@@ -139,7 +140,7 @@ function requireRegistered({ local, registrations }: NixlTransferOptions): void 
   // Whoever registers the very pieces that are moved has nothing to look up.
   if (usable.some(({ pieces }) => pieces.address === local.address && pieces.length === local.length)) return;
   local.address.forEach((address, row) => {
-    const length = local.length[row] ?? 0;
+    const length = entryOf(local.length, row);
     if (usable.some((registration) => registration.covers(address, length))) return;
     const shown = `${length} bytes of ${local.kind} at 0x${address.toString(16)} (piece ${row})`;
     const message = `${shown} lie in none of the ${registrations.length} registrations given: memory allocated after arena.register() is not part of it, register again`;

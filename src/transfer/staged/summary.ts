@@ -1,3 +1,4 @@
+import { entryOf } from "../../columns.js";
 import type { TransferFiles, TransferSummary } from "../../native/addon.js";
 import type { BatchSummary } from "../driver.js";
 import { identityOf } from "../files.js";
@@ -25,12 +26,12 @@ export class SummarySum {
   /** @param files the batch's number of each file of the window */
   add(files: readonly number[], window: TransferSummary): void {
     for (const [row, file] of files.entries()) {
-      this.#bufferedBytes[file] = (this.#bufferedBytes[file] ?? 0) + (window.bufferedBytes[row] ?? 0);
-      this.#directBytes[file] = (this.#directBytes[file] ?? 0) + (window.directBytes[row] ?? 0);
+      this.#bufferedBytes[file] = entryOf(this.#bufferedBytes, file) + entryOf(window.bufferedBytes, row);
+      this.#directBytes[file] = entryOf(this.#directBytes, file) + entryOf(window.directBytes, row);
       const [known, cached] = [this.#cachedBytes[file] ?? -1, window.cachedBytes[row] ?? -1];
       this.#cachedBytes[file] = cached === -1 ? Number.NaN : known === -1 ? cached : known + cached;
       if (window.directByThreads[row] === 1) this.#directByThreads[file] = 1;
-      this.#unkept[file] = (this.#unkept[file] ?? 0) | (window.unkept[row] ?? 0);
+      this.#unkept[file] = entryOf(this.#unkept, file) | entryOf(window.unkept, row);
       const reason = window.fallback[row] ?? "";
       if (reason !== "") this.#fallback[file]?.add(reason);
     }
@@ -46,7 +47,7 @@ export class SummarySum {
       reads: this.#reads,
       directByThreads: this.#directByThreads,
       unkept: this.#unkept,
-      ways: Array.from(this.#bufferedBytes, (bytes, file) => (bytes + (this.#directBytes[file] ?? 0) > 0 ? "staged" : undefined)),
+      ways: Array.from(this.#bufferedBytes, (bytes, file) => (bytes + entryOf(this.#directBytes, file) > 0 ? "staged" : undefined)),
     };
   }
 }
@@ -55,9 +56,9 @@ export class SummarySum {
 export function filesOf(files: TransferFiles, rows: readonly number[]): TransferFiles {
   return {
     paths: rows.map((row) => files.paths[row] ?? ""),
-    size: Float64Array.from(rows, (row) => files.size[row] ?? 0),
+    size: Float64Array.from(rows, (row) => entryOf(files.size, row)),
     identity: identityOf(files, rows),
-    dioOffsetAlign: Uint32Array.from(rows, (row) => files.dioOffsetAlign[row] ?? 0),
-    dioMemAlign: Uint32Array.from(rows, (row) => files.dioMemAlign[row] ?? 0),
+    dioOffsetAlign: Uint32Array.from(rows, (row) => entryOf(files.dioOffsetAlign, row)),
+    dioMemAlign: Uint32Array.from(rows, (row) => entryOf(files.dioMemAlign, row)),
   };
 }
