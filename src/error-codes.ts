@@ -433,7 +433,7 @@ export const errorCodes = {
   },
   ERR_TENSOR_RELEASED: {
     exit: 70,
-    cause: "A tensor's bytes were asked for after its model was closed, or after a stream went on.",
+    cause: "A tensor's bytes were asked for after its model was closed, or after a stream went on or ended.",
     remedy: "Copy what is needed before.",
   },
   ERR_NATIVE_UNSUPPORTED_PLATFORM: {

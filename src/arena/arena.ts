@@ -225,9 +225,9 @@ export class VmmArena {
     return buffer;
   }
 
-  /** @internal Detaches the views that begin within these bytes. */
-  endViews(address: bigint, length: number): void {
-    this.native.endViews(address, length);
+  /** @internal Detaches the views that begin within these bytes. True where memory of one was moved, or its collection is not told yet. */
+  endViews(address: bigint, length: number): boolean {
+    return this.native.endViews(address, length);
   }
 
   /** What identifies the arena, and how full it is. */

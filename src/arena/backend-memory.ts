@@ -1,10 +1,10 @@
-import { setImmediate } from "node:timers/promises";
 import { errorOf, ModelExpressError } from "../errors.js";
 import type { ArenaFrame, NativeArena } from "../native/addon.js";
 import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import type { ArenaMemory } from "./arena-memory.js";
 import { publishReleaseFailure, type ReleaseFailure } from "./release-failure.js";
+import { onceTold } from "./telling-turns.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
 /** Places in the registers of {@link ArenaFrame}. */
@@ -99,7 +99,7 @@ export class BackendMemory implements ArenaMemory {
   }
 
   async freeInBackground(address: bigint): Promise<void> {
-    await onceTold(() => this.free(address));
+    await unlessTold(() => this.free(address));
   }
 
   close(): ReleaseFailure[] | null {
@@ -134,7 +134,7 @@ export class BackendMemory implements ArenaMemory {
   beginSlowClose(): undefined {}
 
   async closeInBackground(): Promise<ReleaseFailure[] | null> {
-    return await onceTold(() => this.close());
+    return await unlessTold(() => this.close());
   }
 
   #deallocate(address: bigint, bytes: number, handle: bigint): void {
@@ -155,19 +155,20 @@ export class BackendMemory implements ArenaMemory {
   }
 }
 
-/** Turns of the event loop at which the engine may tell of a view that it has collected. Until then it could be one whose memory was moved. */
-const tellingTurns = 5;
-
-async function onceTold<T>(giveBack: () => T): Promise<T> {
-  for (let turn = 0; turn < tellingTurns; turn++) {
+/** As `giveBack`, tried again while it is refused because of a view that may have been collected. */
+async function unlessTold<T>(giveBack: () => T): Promise<T> {
+  const refusal = (thrown: unknown) => thrown instanceof ModelExpressError && thrown.code === "ERR_ARENA_BUSY";
+  const attempt = (): { readonly done: T } | { readonly refused: unknown } => {
     try {
-      return giveBack();
-    } catch (error) {
-      if (!(error instanceof ModelExpressError) || error.code !== "ERR_ARENA_BUSY") throw error;
+      return { done: giveBack() };
+    } catch (thrown) {
+      if (!refusal(thrown)) throw thrown;
+      return { refused: thrown };
     }
-    await setImmediate();
-  }
-  return giveBack();
+  };
+  const outcome = await onceTold(attempt, (answer) => "refused" in answer);
+  if ("refused" in outcome) throw outcome.refused;
+  return outcome.done;
 }
 
 /** Frames of this size that the calls of a backend at a close are given: some 40 KiB. */

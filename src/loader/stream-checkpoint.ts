@@ -1,4 +1,5 @@
 import { requireNotAborted } from "../aborts.js";
+import type { VmmArena } from "../arena/arena.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { entryOf } from "../columns.js";
 import { errorOf } from "../errors.js";
@@ -20,6 +21,7 @@ import { openBefore } from "./open-before.js";
 import { type LoadOptions, type LoadSettings, resolveLoadOptions } from "./options.js";
 import { openPlace } from "./place.js";
 import { planInTurns } from "./plan-in-turns.js";
+import { StreamMemory } from "./stream-memory.js";
 import { Tensor, type TensorMemory } from "./tensor.js";
 import { Uses } from "./uses.js";
 import { cutWindows, type StreamWindow } from "./windows.js";
@@ -27,8 +29,9 @@ import { cutWindows, type StreamWindow } from "./windows.js";
 /** Options of {@link streamCheckpoint}. */
 export interface StreamOptions extends LoadOptions {
   /**
-   * Most bytes of tensors in memory at one time. With it a tensor's bytes live until the next step of the iteration, then they are detached; copies and borrows that were begun end first.
-   * Without it the whole selection stays in memory as long as a tensor or a view of it can be reached, in a caller's arena until that is closed.
+   * Most bytes of tensors in memory at one time. With it a tensor's bytes live until the next step of the iteration, without it until the loop has ended; then
+   * they are detached, once copies and borrows that were begun have ended. What a loop moves out of a view, by a stream of bytes or `ArrayBuffer.transfer()`,
+   * keeps its bytes, and is not counted.
    */
   readonly maxBytes?: number | undefined;
 }
@@ -40,7 +43,7 @@ const slots = 2;
 
 /**
  * Tensors as they become complete, in the order of shards and file offsets. Leaving the loop early stops the reads, waits until none is in flight and
- * gives bounded memory back.
+ * gives the memory back, as its end does: to keep tensors, load them.
  * @throws what `loadCheckpoint` throws, at the step that meets it; ERR_OPTION_INVALID where a tensor alone is larger than `maxBytes`;
  *   ERR_TRANSFER_STUCK where reads are in flight `closeTimeoutMs` after the loop was left
  */
@@ -70,8 +73,9 @@ export async function* streamCheckpoint(
   try {
     const { device, arena } = settings;
     await makeRoom({ device, checkpoint: plan.checkpoint, memory: streamed }, place.keeper);
-    const request = { device, bytes: layout.bytes, into: arena, backend: place.backend };
-    const memory = new LoadMemory(await allocateBefore(limits, request), place.keeper);
+    const allocateBytes = async (bytes: number) =>
+      new LoadMemory(await allocateBefore(limits, { device, bytes, into: arena, backend: place.backend }), place.keeper);
+    const memory = new StreamMemory(await allocateBytes(layout.bytes), layout.bounded ? layout : undefined, allocateBytes);
     const stream = new Stream(checkpoint, plan, settings, layout, memory, deadline);
     claim.follow(() => Math.max(memory.takenPageBytes, stream.arrivedBytes()));
     try {
@@ -90,6 +94,7 @@ export async function* streamCheckpoint(
 interface WindowInFlight {
   readonly window: StreamWindow;
   readonly base: bigint;
+  readonly arena: VmmArena;
   readonly transfer: Transfer;
 }
 
@@ -174,14 +179,13 @@ class Stream {
   readonly #plan: LoadPlan;
   readonly #settings: LoadSettings;
   readonly #layout: StreamLayout;
-  readonly #memory: LoadMemory;
+  readonly #memory: StreamMemory;
   readonly #deadline: number | undefined;
   readonly #inFlight: WindowInFlight[] = [];
   /** Copies of tensors to the host that are in flight, and borrows. */
   readonly #uses = new Uses();
   #doneBytes = 0;
   #toldAt = Number.NEGATIVE_INFINITY;
-  #handedOut = false;
   #over = false;
 
   constructor(
@@ -189,7 +193,7 @@ class Stream {
     plan: LoadPlan,
     settings: LoadSettings,
     layout: StreamLayout,
-    memory: LoadMemory,
+    memory: StreamMemory,
     deadline: number | undefined,
   ) {
     this.#checkpoint = checkpoint;
@@ -201,24 +205,23 @@ class Stream {
   }
 
   async *tensors(): AsyncGenerator<Tensor, void, undefined> {
-    const memory: TensorMemory = {
-      arena: this.#memory.arena,
-      device: this.#settings.device,
-      whileInUse: (work) => this.#uses.during(work),
-      assertLive: () => {},
-    };
     for (const [position, window] of this.#layout.windows.entries()) {
       while (this.#inFlight.length < this.#layout.slotCount && position + this.#inFlight.length < this.#layout.windows.length)
         this.#submit(position + this.#inFlight.length);
       const flight = this.#inFlight[0];
       if (flight === undefined) return;
       await this.#await(flight);
+      const memory: TensorMemory = {
+        arena: flight.arena,
+        device: this.#settings.device,
+        whileInUse: (work) => this.#uses.during(work),
+        assertLive: (tensor) => this.#assertLive(tensor),
+      };
       const { rows, addressOffset } = planColumns(this.#plan);
       for (let at = window.begin; at < window.end; at++) {
         const address = flight.base + BigInt(entryOf(addressOffset, at) - (this.#layout.bounded ? window.addressOffset : 0));
         const tensor = new Tensor(this.#checkpoint.tensorAt(entryOf(rows, at)), address, memory);
         requireNotAborted(this.#settings.signal);
-        this.#handedOut = true;
         let left = true;
         try {
           yield tensor;
@@ -230,6 +233,7 @@ class Stream {
       // Copies out of a slot end before it is filled anew.
       if (this.#layout.bounded) await this.#uses.ended();
       this.#inFlight.shift();
+      if (this.#layout.bounded && position + this.#layout.slotCount < this.#layout.windows.length) await this.#memory.renew(position);
       this.#doneBytes += window.bytes;
     }
   }
@@ -270,10 +274,16 @@ class Stream {
     tensor.release();
   }
 
-  /** Gives the memory back where no tensor outlives the stream. */
   async #release(): Promise<void> {
     await this.#uses.ended();
-    if (this.#layout.bounded || !this.#handedOut) await this.#memory.release();
+    await this.#memory.release();
+  }
+
+  #assertLive(tensor: string): void {
+    if (!this.#over) return;
+    throw errorOf("ERR_TENSOR_RELEASED", `the bytes of tensor ${JSON.stringify(tensor)} lived until the stream's end`, {
+      facts: { tensor },
+    });
   }
 
   #transfers(): readonly Transfer[] {
@@ -286,12 +296,10 @@ class Stream {
     const { rows, addressOffset } = planColumns(this.#plan);
     const { columns, shardColumns, shards } = this.#checkpoint;
     const selected = rows.subarray(window.begin, window.end);
-    const base = this.#layout.bounded
-      ? this.#memory.base + BigInt((position % this.#layout.slotCount) * this.#layout.slotBytes)
-      : this.#memory.base;
+    const { arena, base } = this.#memory.at(position);
     const shift = this.#layout.bounded ? window.addressOffset : 0;
     const transfer = driverOf(this.#settings.driver, this.#settings.device === "host" ? "host" : "device").submit({
-      arena: this.#memory.arena,
+      arena,
       files: transferFiles(shards, shardColumns),
       pieces: {
         file: Uint32Array.from(selected, (row) => entryOf(columns.shard, row)),
@@ -308,7 +316,7 @@ class Stream {
       gds: this.#settings.gds,
     });
     transfer.done.catch(() => {}); // Looked at when its turn comes.
-    this.#inFlight.push({ window, base, transfer });
+    this.#inFlight.push({ window, base, arena, transfer });
   }
 
   async #await({ transfer, window }: WindowInFlight): Promise<void> {

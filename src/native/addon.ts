@@ -113,8 +113,11 @@ export interface NativeArena {
   closeRecords(): BigUint64Array | null;
   /** An ArrayBuffer over live memory, without copy, of at least one byte. Host memory only. */
   view(address: bigint, length: number): ArrayBuffer;
-  /** Detaches the views that begin in `[address, address + length)`. */
-  endViews(address: bigint, length: number): void;
+  /**
+   * Detaches the views that begin in `[address, address + length)`. True where JavaScript has moved memory out of one of them, or has collected it just now,
+   * so that the bytes may still be read.
+   */
+  endViews(address: bigint, length: number): boolean;
   /**
    * Keeps the live allocation that holds the whole of `[address, address + length)`, at least a byte, until it is released: `take` and `beginClose`
    * are ERR_ARENA_BUSY. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED.

@@ -1,11 +1,14 @@
 import { getEventListeners } from "node:events";
+import { setImmediate } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
 import { VmmArena } from "../../src/arena/arena.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import { openCheckpoint } from "../../src/checkpoint/open.js";
 import { streamCheckpoint } from "../../src/loader/stream-checkpoint.js";
 import type { Tensor } from "../../src/loader/tensor.js";
+import { HostMemoryBackend } from "../support/host-memory-backend.js";
 import { copyingDrivers, errorFrom, failureOf, planFaults, sleep, type Tensors, writeCheckpoint, writeShards } from "../support/loading.js";
+import { moveBytes } from "../support/moved-bytes.js";
 import { pattern } from "../support/safetensors.js";
 
 const MIB = 2 ** 20;
@@ -54,11 +57,31 @@ describe("a stream", () => {
     expect(shapes).toEqual([[0, 2], 0]);
   });
 
-  it("without a bound leaves its tensors alive", async () => {
+  it("without a bound keeps its tensors alive until the loop has ended, and gives its memory back then", async () => {
+    using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
     const tensors: Tensor[] = [];
-    for await (const tensor of streamCheckpoint(writeCheckpoint(many(6, 100_000)))) tensors.push(tensor);
-    expect(tensors.every(isRight)).toBe(true);
+    let view: Uint8Array | undefined;
+    for await (const tensor of streamCheckpoint(writeCheckpoint(many(6, 100_000)), { arena })) {
+      tensors.push(tensor);
+      view = tensor.bytes();
+      expect(tensors.every(isRight)).toBe(true);
+    }
     expect(new Set(tensors.map(({ address }) => address)).size).toBe(6);
+    expect({ viewBytes: view?.length, left: arena.liveAllocationCount }).toEqual({ viewBytes: 0, left: 0 });
+    expect(await errorFrom(() => tensors[0]?.bytes())).toMatchObject({ code: "ERR_TENSOR_RELEASED", tensor: "t0" });
+  });
+
+  it("without a bound waits for borrows when it is left", async () => {
+    using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
+    let borrowed: Promise<boolean> | undefined;
+    for await (const tensor of streamCheckpoint(writeCheckpoint(many(6, 1000)), { arena })) {
+      borrowed = tensor.use(async (bytes) => {
+        await setImmediate();
+        return pattern(tensor.name, 1000).equals(bytes);
+      });
+      break;
+    }
+    expect({ right: await borrowed, left: arena.liveAllocationCount }).toEqual({ right: true, left: 0 });
   });
 });
 
@@ -73,6 +96,27 @@ describe("a stream with a bound", () => {
       seen.push({ tensor, view: tensor.bytes(10, 20) });
     }
     expect(seen.map(({ view }) => view.length)).toEqual([0, 0, 0, 0, 0, 0]);
+  });
+
+  it.each([
+    ["in memory of its own", undefined],
+    ["in a caller's arena", () => hostBackend()],
+    ["over a backend written in JavaScript", () => new HostMemoryBackend()],
+  ])("leaves bytes that were moved out of a view as they are (%s)", async (_where, makeBackend) => {
+    const arena = makeBackend && new VmmArena({ backend: makeBackend(), totalBytes: 256 * MIB });
+    const moved: { name: string; bytes: Uint8Array }[] = [];
+    const stream = async () => {
+      const options = arena === undefined ? { maxBytes: 2000 } : { maxBytes: 2000, arena };
+      for await (const tensor of streamCheckpoint(writeCheckpoint(many(12, 1000)), options)) {
+        expect(isRight(tensor)).toBe(true);
+        if (moved.length < 7) moved.push({ name: tensor.name, bytes: await moveBytes(tensor.bytes()) });
+      }
+      return "nothing was refused";
+    };
+    const outcome = await stream().catch((error) => error.code);
+    for (const { name, bytes } of moved) expect(pattern(name, 1000).equals(bytes), name).toBe(true);
+    // Such a backend's memory goes with the buffers that it was moved to.
+    expect(outcome).toBe(arena?.nativeMemory === false ? "ERR_ARENA_BUSY" : "nothing was refused");
   });
 
   it("never holds more than two windows within it, whatever the checkpoint's size", async () => {

@@ -191,9 +191,11 @@ impl NativeArena {
     }
 
     #[napi]
-    pub fn end_views(&self, address: Address, length: f64) {
+    pub fn end_views(&self, address: Address, length: f64) -> bool {
         let address = address.0 as usize;
-        self.views.end_within(address..address.saturating_add(length as usize));
+        let range = address..address.saturating_add(length as usize);
+        self.views.end_within(range.clone());
+        !self.views.within(range).is_empty()
     }
 
     #[napi]
