@@ -44,7 +44,7 @@ if (registration) {
   await attempt(() => registration.close());
 }
 if (agent) await attempt(() => agent.close());
-if (arena) await attempt(() => arena.close());
+if (arena) await attempt(() => arena[Symbol.asyncDispose]());
 console.log(JSON.stringify(told));
 `;
 

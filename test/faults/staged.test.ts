@@ -78,7 +78,7 @@ if (base !== undefined) {
     }
   }
 }
-if (arena !== undefined && awaitSettled) await attempt("close", () => arena.close());
+if (arena !== undefined && awaitSettled) await attempt("close", () => arena[Symbol.asyncDispose]());
 clearInterval(waiting);
 console.log(JSON.stringify(told));
 `;
