@@ -91,10 +91,13 @@ describe("a read that fails", () => {
 });
 
 describe("O_DIRECT refused", () => {
+  /** Opening a checkpoint asks once for each device, so that the plan counts what a read through the page cache takes. */
+  const askedByOpening = 1;
+
   it("is no matter to pread, which never asks for it", async () => {
     const outcome = await load({ noDirect: true }, { driver: "pread" }, { cold: true });
     expect(outcome.digests).toEqual(digests);
-    expect(outcome.hits.nodirect).toBe(0);
+    expect(outcome.hits.nodirect).toBe(askedByOpening);
   });
 
   it("makes auto read buffered, and the report says why", async () => {
@@ -102,13 +105,13 @@ describe("O_DIRECT refused", () => {
     expect(outcome.digests).toEqual(digests);
     expect(outcome.report?.driver).toEqual({ asked: "auto", used: ["buffered"] });
     expect(outcome.report?.shards[0]?.reason).toBe("nothing in the page cache; O_DIRECT refused (EINVAL)");
-    expect(outcome.hits.nodirect).toBe(1);
+    expect(outcome.hits.nodirect).toBe(askedByOpening + 1);
   });
 
   it.skipIf(ioUringRefusal() !== "")("is an error where io_uring was asked for by name", async () => {
     const { error, hits, path } = await load({ noDirect: true }, { driver: "io_uring" });
     expect(error).toMatchObject({ code: "ERR_TRANSFER_DIRECT_REFUSED", errno: "EINVAL", file: path });
-    expect(hits.nodirect).toBe(1);
+    expect(hits.nodirect).toBe(askedByOpening + 1);
   });
 });
 
