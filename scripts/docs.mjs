@@ -61,7 +61,8 @@ ${table(
 
 ## Exit codes of \`mx\`
 
-They follow sysexits.h. 0 is success, and 130 an interruption by Ctrl-C.
+They follow sysexits.h; 0 is success. 130 means that SIGINT (Ctrl-C) interrupted \`mx\`, and 143 that SIGTERM ended it, as service managers and Kubernetes
+send it: 128 and the number of the signal.
 
 ${table(
   ["exit", "meaning"],

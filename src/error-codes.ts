@@ -567,6 +567,11 @@ export const errorCodes = {
     cause: "A file's digest is not the expected one, or the expected ones contradict each other.",
     remedy: "Download the file again.",
   },
+  ERR_VERIFY_MISSING: {
+    exit: 65,
+    cause: "A list of digests names weights that are not in the folder.",
+    remedy: "Download them. If they are left out on purpose, pass `--ignore-missing`, or name the weights with `--weights`.",
+  },
   ERR_VERIFY_UNVERIFIED: {
     exit: 65,
     cause: "`--require` was given, and a file has no digest that it can be checked against.",

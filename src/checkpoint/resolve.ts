@@ -1,5 +1,5 @@
 import type { Dirent } from "node:fs";
-import { readdir, readlink } from "node:fs/promises";
+import { access, constants, readdir, readlink } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { errorOf } from "../errors.js";
@@ -47,6 +47,23 @@ export async function resolveCheckpoint(given: string | URL, weights: string | u
   const folder = dirname(path);
   if (path.endsWith(".json")) return { path, kind: "index", folder, indexFile: path, shards: [], rivals: [] };
   return { path, kind: "file", folder, indexFile: undefined, shards: [basename(path)], rivals: [] };
+}
+
+/**
+ * The file or folder that a path stands for, or a repository in the Hub's local cache, whether it holds weights or not. It is there, and this user may
+ * read it.
+ * @throws ERR_OPTION_INVALID, ERR_CHECKPOINT_URL_UNSUPPORTED, ERR_CHECKPOINT_NOT_FOUND, ERR_CHECKPOINT_PERMISSION, ERR_CHECKPOINT_IO,
+ * ERR_CHECKPOINT_AMBIGUOUS
+ */
+export async function readablePlace(given: string | URL): Promise<string> {
+  const { path, entries } = await placeOf(given);
+  if (entries !== undefined) return path;
+  try {
+    await access(path, constants.R_OK);
+  } catch (cause) {
+    throw fsError(path, "read", cause);
+  }
+  return path;
 }
 
 /** A file, or a folder with what is in it: that of the local path, else the snapshot of the repository of that name in the Hub's cache. */

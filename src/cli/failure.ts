@@ -25,11 +25,16 @@ interface Told {
   readonly stack?: string | undefined;
 }
 
-/** Tells an error on stderr, as text or, under `--json`, as one JSON document `{ error: { code, message, remedy, ... } }`. Returns the exit code. */
+/**
+ * Tells an error on stderr, as text or, under `--json`, as one JSON document `{ error: { code, message, remedy, ... } }`, which goes to stdout too unless
+ * a result stands there. Returns the exit code.
+ */
 export function tellFailure(thrown: unknown, output: Output, json: boolean): number {
   const { exit, code, message, remedy, facts, stack } = explain(thrown);
   if (json) {
-    output.stderr.write(`${toJson({ error: { code, message, remedy, exit, ...facts } })}\n`);
+    const document = { error: { code, message, remedy, exit, ...facts } };
+    output.stderr.write(`${toJson(document)}\n`);
+    if (!output.hasJson) output.json(document);
     return exit;
   }
   // Lines of the message after its first stand further in than what follows, so that a file's name cannot pass for it.
@@ -76,7 +81,7 @@ function usage({ code, message }: CommanderError): Told {
     exit: errorCodes[known].exit,
     code: known,
     // The help was asked of what is no command; it has been shown.
-    message: code === "commander.help" ? "there is no such command" : message.replace(/^error: /, ""),
+    message: code === "commander.help" ? "no such command" : message.replace(/^error: /, ""),
     remedy: "`mx --help` and `mx COMMAND --help` tell what there is.",
   };
 }

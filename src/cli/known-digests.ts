@@ -132,7 +132,7 @@ async function listedDigests(file: string, folder: string, lists: ReadLists): Pr
 }
 
 /** A backslash separates folders in the lists of Windows; here it can be a part of a name. */
-function resolvedPath(folder: string, path: string): string {
+export function resolvedPath(folder: string, path: string): string {
   return resolve(folder, path.replaceAll("\\", "/"));
 }
 

@@ -20,6 +20,7 @@ export interface Column {
 export class Output {
   readonly stdout: TextStream;
   readonly stderr: TextStream;
+  #documents = 0;
 
   constructor(stdout: TextStream, stderr: TextStream) {
     this.stdout = stdout;
@@ -37,7 +38,13 @@ export class Output {
 
   /** One JSON document: addresses (bigint) as hex strings, maps as objects. */
   json(value: unknown): void {
+    this.#documents += 1;
     this.stdout.write(`${toJson(value)}\n`);
+  }
+
+  /** Whether a JSON document stands on stdout. */
+  get hasJson(): boolean {
+    return this.#documents > 0;
   }
 
   line(text = ""): void {

@@ -13,8 +13,8 @@ import { tellFailure } from "./failure.js";
 import { fitted } from "./wrapped.js";
 
 const help = `
-A checkpoint is a .safetensors file, a .safetensors.index.json, or a folder with either. What has been downloaded from the Hub can be named
-org/name or org/name@revision: it is looked up in the local cache (HF_HUB_CACHE, HF_HOME).
+A checkpoint is a .safetensors file, a .safetensors.index.json, or a folder with either. A repository of the Hub that was
+downloaded before can be given as org/name or org/name@revision: it is looked up in the local cache (HF_HUB_CACHE, HF_HOME).
 
 Examples:
   mx inspect ./Llama-3-8B                # what is in it
@@ -24,15 +24,16 @@ Examples:
   mx verify ./Llama-3-8B                 # is every byte the one that was published?
   mx probe                               # what this machine can do, and why not more
 
-Results go to stdout, as text or with --json as one JSON document (addresses are hex strings). Errors go to stderr, with --json as one JSON
-document too: { "error": { code, message, remedy, exit, ... } }. A progress bar is shown on stderr when that is a terminal.
+Results go to stdout as text, errors to stderr. With --json stdout always holds exactly one JSON document: the result, or, if there is none, the error
+as { "error": { code, message, remedy, exit, ... } }. The error is on stderr too. Addresses are hex strings. A terminal shows progress on stderr.
 
-Exit codes (sysexits.h):
+Exit codes (those below 100 are of sysexits.h):
     0  done                                    74  the disk or the file system failed
    64  wrong usage: an option or argument      75  timed out
    65  the data is bad: format or digest       70  a fault of mx itself: please report it
-   66  the input is not there or not readable 130  interrupted
-   69  not available here: kernel, memory, addon, CUDA, NIXL
+   66  the input is not there or not readable 130  interrupted by SIGINT (Ctrl-C)
+   69  this machine lacks something: kernel,  143  ended by SIGTERM
+       memory, addon, CUDA or NIXL
 
 Environment: MX_DRIVER, MX_THREADS, MX_TIMEOUT set defaults (docs/environment.md); NODE_DEBUG=modelexpress tells events.`;
 
@@ -44,6 +45,9 @@ function helpWidth({ stdout }: Context["output"]): number {
 /** Runs one command line and returns the exit code. Nothing is thrown. */
 export async function runCli(args: readonly string[], context: Context): Promise<number> {
   const { output } = context;
+  const json = asksForJson(args);
+  /** Help or version, which are written as JSON below. */
+  const asked: string[] = [];
   const program = new Command("mx")
     .description("Loads safetensors checkpoints from storage to named tensors in memory, as fast as the machine allows.")
     .version(addonVersion, "-V, --version")
@@ -51,9 +55,9 @@ export async function runCli(args: readonly string[], context: Context): Promise
     .addHelpText("after", help)
     .configureHelp({ helpWidth: helpWidth(output) })
     .configureOutput({
-      writeOut: (text) => output.stdout.write(fitted(text, helpWidth(output))),
+      writeOut: (text) => (json ? asked.push(text) : output.stdout.write(fitted(text, helpWidth(output)))),
       // Errors are told below, in one form.
-      writeErr: (text) => (text.startsWith("error:") ? undefined : output.stderr.write(fitted(text, helpWidth(output)))),
+      writeErr: (text) => (json || text.startsWith("error:") ? undefined : output.stderr.write(fitted(text, helpWidth(output)))),
     })
     .exitOverride();
   for (const add of [addInspect, addPlan, addLoad, addVerify, addProbe, addSample, addBench, addCompletion]) add(program, context);
@@ -65,7 +69,14 @@ export async function runCli(args: readonly string[], context: Context): Promise
     await program.parseAsync(args, { from: "user" });
     return 0;
   } catch (thrown) {
-    if (thrown instanceof CommanderError && thrown.exitCode === 0) return 0;
-    return tellFailure(thrown, output, args.includes("--json"));
+    if (!(thrown instanceof CommanderError && thrown.exitCode === 0)) return tellFailure(thrown, output, json);
+    if (json) output.json(thrown.code === "commander.version" ? { version: addonVersion } : { help: asked.join("") });
+    return 0;
   }
+}
+
+/** Whether the flag is given; behind `--` it would be a path. */
+function asksForJson(args: readonly string[]): boolean {
+  const end = args.indexOf("--");
+  return (end === -1 ? args : args.slice(0, end)).includes("--json");
 }

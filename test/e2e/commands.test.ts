@@ -164,6 +164,8 @@ describe("mx plan", () => {
     expect(text).toMatch(/^tensors\s+3 of 3$/m);
     expect(text).toMatch(/^alignment\s+256 B$/m);
     expect(text).toMatch(/^buffered +2 +4 KiB +1 B +- {2}what the page cache holds$/m);
+    const packed = await mx("plan", twoShards(), "--placement", "packed", "--alignment", "256");
+    expect(packed).toMatch(/^alignment +none for single tensors: packed placement keeps the file's order, without gaps \(asked: 256 B\)$/m);
     expect(text).toMatch(/ aligned /);
   });
 });
@@ -275,6 +277,15 @@ describe("mx sample", () => {
 });
 
 describe("mx probe", () => {
+  it("looks a repository up in the Hub's cache", async () => {
+    const cache = temporaryFolder();
+    const snapshot = join(cache, "models--org--name/snapshots", "a".repeat(40));
+    mkdirSync(snapshot, { recursive: true });
+    writeFileSync(join(snapshot, "model.safetensors"), buildSafetensors({ t: { dtype: "U8", shape: [1] } }));
+    const { code, stdout } = await runMx(["probe", "org/name", "--json"], { env: { HF_HUB_CACHE: cache } });
+    expect([code, JSON.parse(stdout).path]).toEqual([0, snapshot]);
+  });
+
   it("tells what this machine can do, of a path too", async () => {
     expect(await mxJson("probe")).toBeTypeOf("object");
     const text = await mx("probe", temporaryFolder());

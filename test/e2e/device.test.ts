@@ -20,7 +20,7 @@ const bare = { MX_CUDA_LIBRARY: "/nowhere/libcuda.so.1", MX_NIXL_LIBRARY: "/nowh
 
 async function failing(args: readonly string[], env: Record<string, string>) {
   const { code, stdout, stderr } = await runMx([...args, "--json"], { env });
-  expect(stdout).toBe("");
+  expect(stdout).toBe(stderr);
   return { code, error: JSON.parse(stderr).error };
 }
 

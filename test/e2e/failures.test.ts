@@ -23,7 +23,7 @@ async function failing(args: string[], exit: number, code: string, options: RunO
   expect(text.stderr).toMatch(/^mx: .+\n {2}code {4}[A-Z_]+\n( {2}remedy {2}.+\n)?$/);
   expect(text.stderr).toContain(`  code    ${code}\n`);
   const json = await runMx([...args, "--json"], options);
-  expect([json.code, json.stdout]).toEqual([exit, ""]);
+  expect([json.code, json.stdout]).toEqual([exit, json.stderr]);
   const { error } = JSON.parse(json.stderr);
   expect(error).toMatchObject({ code, exit });
   // A stack would show the places of this package, not of the mistake.
@@ -93,7 +93,13 @@ describe("65, bad data", () => {
 describe("66, no input", () => {
   it("for a path that is not there, and a folder without weights", async () => {
     const folder = temporaryFolder();
-    await failing(["inspect", join(folder, "nowhere")], 66, "ERR_CHECKPOINT_NOT_FOUND");
+    for (const command of ["inspect", "plan", "load", "verify", "bench", "probe"]) {
+      const error = await failing([command, join(folder, "nowhere")], 66, "ERR_CHECKPOINT_NOT_FOUND");
+      expect(error.message).toBe(`${folder}/nowhere: no such file or folder (ENOENT)`);
+    }
+    const below = await failing(["probe", join(sampleFile(), "x")], 66, "ERR_CHECKPOINT_NOT_FOUND");
+    expect(below.message).toMatch(/no such file or folder: a part of the path is a file \(ENOTDIR\)$/);
+    await failing(["probe", "org/nowhere"], 66, "ERR_CHECKPOINT_NOT_FOUND", { env: { HF_HUB_CACHE: folder } });
     mkdirSync(join(folder, "empty"));
     await failing(["load", join(folder, "empty")], 66, "ERR_CHECKPOINT_NOT_FOUND");
   });

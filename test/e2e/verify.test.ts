@@ -180,3 +180,50 @@ it("mx verify checks an index whose digest is known, and asks for none", async (
   expect(await run(lists(named("0".repeat(64))))).toEqual({ code: 65, status: "mismatch" });
   expect(await run(lists(""))).toEqual({ code: 0, status: null });
 });
+
+describe("weights that a list names and that are not there", () => {
+  const line = (name: string) => `${digest("sha256")}  ${name}\n`;
+  const here = { "model.safetensors": bytes };
+  const gone = (folder: string, name: string, source = "SHA256SUMS") => ({
+    name,
+    file: join(folder, name),
+    byteLength: null,
+    status: "missing",
+    reason: `not there, but named in ${source}`,
+    digests: {},
+    expected: [{ algorithm: "sha256", digest: digest("sha256"), source }],
+  });
+
+  it.each<[string, Readonly<Record<string, string>>, string, string?]>([
+    ["beside others", { SHA256SUMS: line("model.safetensors") + line("other.safetensors") }, "other.safetensors"],
+    ["by a path of another machine", { SHA256SUMS: line("/build/out/other.safetensors") }, "other.safetensors"],
+    ["by a path of Windows", { SHA256SUMS: line("fp16\\other.safetensors") }, "fp16/other.safetensors"],
+    ["in a folder below", { SHA256SUMS: line("./fp16/model-00001-of-00001.safetensors") }, "fp16/model-00001-of-00001.safetensors"],
+    ["as an index", { SHA256SUMS: line("model.safetensors.index.json") }, "model.safetensors.index.json"],
+    ["in its own list", { "other.safetensors.sha256": digest("sha256") }, "other.safetensors", "other.safetensors.sha256"],
+  ])("are missing: %s", async (_, lists, name, source) => {
+    const folder = folderOf({ ...here, ...lists });
+    const { code, shards, error } = await verify(folder);
+    expect([code, shards.at(-1)]).toEqual([65, gone(folder, name, source)]);
+    expect(error).toMatchObject({ code: "ERR_VERIFY_MISSING", file: join(folder, name), missing: 1 });
+    const text = await runMx(["verify", folder]);
+    expect(text.stdout).toMatch(new RegExp(`^${name} +- +- +missing +not there, but named in `, "m"));
+    expect(await verify(folder, "--ignore-missing")).toMatchObject({ code: 0, shards: [{ name: "model.safetensors" }] });
+  });
+
+  it("are missing where a link leads to nothing, and come behind a mismatch", async () => {
+    const folder = folderOf({ "model.safetensors": damaged, SHA256SUMS: line("model.safetensors") + line("other.safetensors") });
+    symlinkSync("nowhere", join(folder, "other.safetensors"));
+    const { code, shards, error } = await verify(folder, "--weights", "model");
+    expect([code, shards.length, error.code]).toEqual([65, 1, "ERR_VERIFY_MISMATCH"]);
+  });
+
+  it("are nobody's where other files are named, one file is asked for, or some are picked", async () => {
+    const ok = { code: 0, shards: [{ status: "ok" }] };
+    const both = line("model.safetensors") + line("other.safetensors");
+    expect(await verify(folderOf({ ...here, SHA256SUMS: line("model.safetensors") + line("README.md") }))).toMatchObject(ok);
+    expect(await verify(join(folderOf({ ...here, SHA256SUMS: both }), "model.safetensors"))).toMatchObject(ok);
+    expect(await verify(folderOf({ ...here, SHA256SUMS: both }), "--weights", "model")).toMatchObject(ok);
+    expect(await verify(folderOf({ ...here, SHA256SUMS: line("/build/out/model.safetensors") }))).toMatchObject(ok);
+  });
+});

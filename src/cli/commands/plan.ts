@@ -4,6 +4,7 @@ import { openCheckpoint } from "../../checkpoint/open.js";
 import { ModelExpressError } from "../../errors.js";
 import { batchOf } from "../../loader/batch.js";
 import { resolveLoadOptions } from "../../loader/options.js";
+import type { LoadPlan } from "../../plan/load-plan.js";
 import { planLoad } from "../../plan/plan-load.js";
 import { readMemoryOf } from "../../probe/device-memory.js";
 import type { AvailableMemory } from "../../probe/memory.js";
@@ -62,7 +63,7 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
     ["tensors", `${totals.tensors} of ${planned.checkpoint.tensors}`],
     ["bytes", `${totals.bytes} (${formatBytes(totals.bytes)})`],
     ["reads", `${totals.ranges} range(s) of files to ${totals.pieces} piece(s) of memory, by the driver ${driver}`],
-    ["alignment", planned.alignmentBytes === "element" ? "of each tensor's elements" : formatBytes(planned.alignmentBytes)],
+    ["alignment", alignmentOf(planned)],
     ["allocation", `${formatBytes(totals.allocationBytes)}, of which ${totals.alignmentWasteBytes} bytes hold no tensor`],
     ["memory", `${formatBytes(memory.requiredBytes)} needed, and ${formatBytes(memory.slackBytes)} of the host's beside it, ${available}`],
   ]);
@@ -104,6 +105,14 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
       String(shard.pieceCount),
     ]),
   );
+}
+
+/** What tensors are aligned to: packed ones to nothing, whatever was asked. */
+function alignmentOf({ placement, alignmentBytes }: LoadPlan): string {
+  const asked = alignmentBytes === "element" ? "of each tensor's elements" : formatBytes(alignmentBytes);
+  return placement === "packed"
+    ? `none for single tensors: packed placement keeps the file's order, without gaps (asked: ${asked})`
+    : asked;
 }
 
 /** A plan can be made for a machine other than this one. */

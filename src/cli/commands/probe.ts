@@ -1,4 +1,6 @@
 import type { Command } from "commander";
+import { explained } from "../../checkpoint/explained.js";
+import { readablePlace } from "../../checkpoint/resolve.js";
 import type { Finding } from "../../probe/finding.js";
 import { gdsLooks } from "../../probe/gds.js";
 import { probe } from "../../probe/probe.js";
@@ -12,8 +14,8 @@ interface ProbeArguments {
 
 const help = `
 Nothing is changed: one file is opened, one ring is made and closed, a few files of the kernel are read; a process of its own loads the libraries of
-NIXL, CUDA and cuFile, and calls nothing but the CUDA driver. "?" stands where something cannot be found out. The exit code is 0 also when something
-is missing: a load falls back, and says so.
+NIXL, CUDA and cuFile, and calls nothing but the CUDA driver. "?" stands where something cannot be found out. The exit code is 0 also when
+something is missing, for loads fall back and say so. A path that does not exist, or that this user may not read, is an error.
 
 Examples:
   mx probe
@@ -30,7 +32,7 @@ export function addProbe(program: Command, { output }: Context): void {
     .addOption(options.json())
     .addHelpText("after", help)
     .action(async (path: string | undefined, { json }: ProbeArguments) => {
-      const report = await probe(path);
+      const report = await probe(path === undefined ? undefined : await placeToProbe(path));
       if (json) {
         output.json(report);
         return;
@@ -50,6 +52,15 @@ export function addProbe(program: Command, { output }: Context): void {
       output.line();
       output.table(columns("for a GPU"), rows(findings.filter(({ name }) => forGpu.has(name))));
     });
+}
+
+/** What a wrong path names is nothing to be told of: that is an error. */
+async function placeToProbe(path: string): Promise<string> {
+  try {
+    return await readablePlace(path);
+  } catch (thrown) {
+    throw await explained(thrown);
+  }
 }
 
 function columns(what: string) {

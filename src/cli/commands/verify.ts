@@ -9,6 +9,7 @@ import { formatBytes } from "../../units.js";
 import type { Context } from "../context.js";
 import { hashFile } from "../hash-file.js";
 import { type KnownDigest, knownDigests, type ReadLists } from "../known-digests.js";
+import { type MissingFile, missingFiles } from "../missing-files.js";
 import { options } from "../options.js";
 import { type Progress, progressBar } from "../progress.js";
 
@@ -16,15 +17,17 @@ interface VerifyOptions {
   readonly weights?: string;
   readonly json?: true;
   readonly require?: true;
+  readonly ignoreMissing?: true;
 }
 
-/** A shard, or the index. */
+/** A shard, the index, or what a list names besides. */
 interface VerifiedFile {
   readonly name: string;
   readonly file: string;
-  readonly byteLength: number;
-  /** `unverified`: only the structure was checked, for `reason`. */
-  readonly status: "ok" | "mismatch" | "unverified";
+  /** Null for what is missing. */
+  readonly byteLength: number | null;
+  /** `unverified`: only the structure was checked, for `reason`. `missing`: a list names it, and it is not there. */
+  readonly status: "ok" | "mismatch" | "missing" | "unverified";
   readonly reason?: string;
   readonly sha256?: string;
   /** What the bytes have, in hex by algorithm. */
@@ -36,11 +39,13 @@ interface VerifiedFile {
 const minSparseBytes = 2 ** 20;
 
 const help = `
-The structure is every rule of the format: headers, offsets, sizes, the index. The bytes are hashed where a digest of them is known:
-  - blobs of the Hub's cache, which are stored under their SHA-256 or Git object name, however many links lead to them
-  - files named in lists beside them, or above them up to the checkpoint's folder: SHA256SUMS, sha256sum.txt, checksums.txt,
-    model.safetensors.sha256 and the like, also of SHA-512, SHA-1, MD5
-Each file ends as "ok", "mismatch" or "unverified". A mismatch ends with exit code 65; so does "unverified" under --require.
+Two things are checked. The structure: headers, offsets, sizes and the index must keep every rule of the format. The bytes: each file is hashed
+where its digest is known, which is so for
+  - blobs in the Hub's cache: their names are their SHA-256 or Git object name; symbolic links to them are followed
+  - files that a list names: SHA256SUMS, sha256sum.txt, checksums.txt, model.safetensors.sha256 and the like; SHA-512, SHA-1 and MD5 too.
+    Lists are looked for beside each file, and in the folders above it up to the checkpoint's
+Each file ends as "ok", "mismatch", "missing" or "unverified". "missing" are weights that a list in the folder names and that are not there, as
+sha256sum -c counts them. A mismatch or a missing file ends with exit code 65. So does "unverified", if --require is given.
 
 Examples:
   mx verify ~/.cache/huggingface/hub/models--org--name/snapshots/<revision>
@@ -52,13 +57,14 @@ export function addVerify(program: Command, context: Context): void {
     .description("Check a checkpoint's structure, and its bytes where a digest is known.")
     .argument("<path>", "checkpoint")
     .addOption(options.weights())
-    .addOption(new Option("--require", "fail where a file has no digest to check it against"))
+    .addOption(new Option("--require", "fail if a file has no digest to check it against"))
+    .addOption(new Option("--ignore-missing", "pass over weights that a list names and that are not there"))
     .addOption(options.json())
     .addHelpText("after", help)
     .action((path: string, given: VerifyOptions) => verify(path, given, context));
 }
 
-async function verify(path: string, { weights, json, require }: VerifyOptions, { output, signal }: Context): Promise<void> {
+async function verify(path: string, { weights, json, require, ignoreMissing }: VerifyOptions, { output, signal }: Context): Promise<void> {
   const checkpoint = await openCheckpoint(path, { signal, ...(weights === undefined ? {} : { weights }) });
   const folder = checkpoint.kind === "folder" ? checkpoint.path : dirname(checkpoint.path);
   const lists: ReadLists = new Map();
@@ -86,7 +92,11 @@ async function verify(path: string, { weights, json, require }: VerifyOptions, {
     const status = expected.every(({ algorithm, digest }) => digests[algorithm] === digest) ? "ok" : "mismatch";
     return { name, file, byteLength, status, ...(digests.sha256 === undefined ? {} : { sha256: digests.sha256 }), digests, expected };
   });
-  const shards = verified.slice(0, found.length);
+  // Who names one file, or picks some, has not asked for the others.
+  const whole = checkpoint.kind === "folder" && weights === undefined && !ignoreMissing;
+  const missing = whole ? (await missingFiles(folder, lists)).map(missingRow) : [];
+  const shards = [...verified.slice(0, found.length), ...missing];
+  const rows = [...verified, ...missing];
   if (json) output.json({ path: checkpoint.path, structure: "ok", shards, index: verified[found.length] ?? null });
   else {
     output.table(
@@ -97,10 +107,10 @@ async function verify(path: string, { weights, json, require }: VerifyOptions, {
         { title: "bytes are" },
         { title: "known from, or why not" },
       ],
-      verified.map(({ name, byteLength, status, expected, reason }) => [
+      rows.map(({ name, byteLength, status, expected, reason }) => [
         name,
-        formatBytes(byteLength),
-        "ok",
+        byteLength === null ? "-" : formatBytes(byteLength),
+        byteLength === null ? "-" : "ok",
         status,
         reason ?? expected.map(({ source, algorithm }) => `${source} (${algorithm})`).join(", "),
       ]),
@@ -108,6 +118,8 @@ async function verify(path: string, { weights, json, require }: VerifyOptions, {
   }
   const [bad] = verified.filter(({ status }) => status === "mismatch");
   if (bad !== undefined) throw mismatch(bad, verified);
+  const [gone] = missing;
+  if (gone !== undefined) throw absent(gone, missing.length);
   const open = shards.filter(({ status }) => status === "unverified");
   const [first] = open;
   if (require && first !== undefined) {
@@ -115,6 +127,17 @@ async function verify(path: string, { weights, json, require }: VerifyOptions, {
       facts: { file: first.file, unverified: open.length },
     });
   }
+}
+
+function missingRow({ name, file, expected }: MissingFile): VerifiedFile {
+  const reason = `not there, but named in ${[...new Set(expected.map(({ source }) => source))].join(", ")}`;
+  return { name, file, byteLength: null, status: "missing", reason, digests: {}, expected };
+}
+
+function absent({ file, reason }: VerifiedFile, missing: number) {
+  return errorOf("ERR_VERIFY_MISSING", `${missing} file(s) are missing that a list of digests names: ${file}: ${reason}`, {
+    facts: { file, missing },
+  });
 }
 
 /** The index, where a digest of it is known: its structure is checked in any case, and lists are often of the weights alone. */
