@@ -108,6 +108,11 @@ const classByPrefix: readonly (readonly [string, typeof ModelExpressError])[] = 
   ["ERR_SAMPLE_", SampleError],
 ];
 
+/** Whether something thrown is the package's error of this code. */
+export function hasCode(thrown: unknown, code: ErrorCode): thrown is ModelExpressError {
+  return thrown instanceof ModelExpressError && thrown.code === code;
+}
+
 /** Makes the error of the class that belongs to a code's layer. */
 export function errorOf(code: ErrorCode, message: string, options?: ModelExpressErrorOptions): ModelExpressError {
   const Class = classByPrefix.find(([prefix]) => code.startsWith(prefix))?.[1] ?? ModelExpressError;

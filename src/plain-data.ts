@@ -1,6 +1,11 @@
+/** How an address is written in messages, events and JSON. */
+export function addressText(address: unknown): string {
+  return typeof address === "bigint" ? `0x${address.toString(16)}` : String(address);
+}
+
 /** What `JSON.stringify` writes of a value without failing: addresses (bigint) become hex strings, maps objects, errors what names them. */
 export function plainData(value: unknown): unknown {
-  if (typeof value === "bigint") return `0x${value.toString(16)}`;
+  if (typeof value === "bigint") return addressText(value);
   if (value instanceof Error) return shortOfCause(value);
   if (value instanceof Map) return plainData(Object.fromEntries(value));
   if (Array.isArray(value)) return value.map(plainData);

@@ -3,9 +3,9 @@ import { publish } from "../events.js";
 import { addonPath } from "../native/addon-path.js";
 import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
+import { addressText } from "../plain-data.js";
 import { VmmArena } from "./arena.js";
 import { cudaDeviceNumber } from "./cuda-backend.js";
-import { addressText } from "./release-failure.js";
 
 /**
  * Path of the native addon, a shared library that exports to C, with the signatures of a pluggable GPU allocator:

@@ -4,6 +4,7 @@ import { publish } from "../events.js";
 import { custom, shownAs } from "../inspection.js";
 import type { NativeArena } from "../native/addon.js";
 import { awaitNative, callNative } from "../native/failure.js";
+import { addressText } from "../plain-data.js";
 import { isPowerOfTwo, optionInvalid, requireKnown } from "../units.js";
 import type { ArenaMemory } from "./arena-memory.js";
 import { BackendMemory } from "./backend-memory.js";
@@ -12,7 +13,7 @@ import { countGivingBack } from "./giving-back.js";
 import { nativeBackendOf } from "./native-backend.js";
 import { NativeMemory } from "./native-memory.js";
 import { DEFAULT_ARENA_BYTES, requireBackend, requireGranularity, requireSize, reserveBytes } from "./options.js";
-import { addressText, publishReleaseFailure, type ReleaseFailure } from "./release-failure.js";
+import { publishReleaseFailure, type ReleaseFailure } from "./release-failure.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
 export interface VmmArenaOptions {

@@ -1,4 +1,4 @@
-import { errorOf, ModelExpressError } from "../errors.js";
+import { errorOf, hasCode } from "../errors.js";
 import type { ArenaFrame, NativeArena } from "../native/addon.js";
 import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
@@ -157,12 +157,11 @@ export class BackendMemory implements ArenaMemory {
 
 /** As `giveBack`, tried again while it is refused because of a view that may have been collected. */
 async function unlessTold<T>(giveBack: () => T): Promise<T> {
-  const refusal = (thrown: unknown) => thrown instanceof ModelExpressError && thrown.code === "ERR_ARENA_BUSY";
   const attempt = (): { readonly done: T } | { readonly refused: unknown } => {
     try {
       return { done: giveBack() };
     } catch (thrown) {
-      if (!refusal(thrown)) throw thrown;
+      if (!hasCode(thrown, "ERR_ARENA_BUSY")) throw thrown;
       return { refused: thrown };
     }
   };

@@ -1,4 +1,4 @@
-import { errorOf, ModelExpressError } from "../errors.js";
+import { errorOf, hasCode } from "../errors.js";
 import type { ArenaMemory } from "./arena-memory.js";
 import { publishReleaseFailure } from "./release-failure.js";
 
@@ -12,7 +12,7 @@ async function closeMemory(memory: ArenaMemory): Promise<void> {
   try {
     for (const failure of (await memory.closeInBackground()) ?? []) publishReleaseFailure("close", failure);
   } catch (error) {
-    if (error instanceof ModelExpressError && error.code === "ERR_ARENA_BUSY") setTimeout(closeMemory, retryMs, memory).unref();
+    if (hasCode(error, "ERR_ARENA_BUSY")) setTimeout(closeMemory, retryMs, memory).unref();
     else {
       const failure = errorOf("ERR_INTERNAL", "an unreachable arena cannot be closed", { cause: error });
       publishReleaseFailure("close", { address: memory.native.base, bytes: memory.native.totalBytes, error: failure });

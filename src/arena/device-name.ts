@@ -14,6 +14,11 @@ export function requireDeviceName(option: string, value: unknown): DeviceName {
   throw optionInvalid(option, '"host" or "cuda:N", N from 0 to 9999', value);
 }
 
+/** What drivers are chosen by. */
+export function memoryKindOf(device: DeviceName): "host" | "device" {
+  return device === "host" ? "host" : "device";
+}
+
 /** The place of an arena's memory; undefined where nothing can be loaded into it. */
 export function deviceOfArena(arena: VmmArena): DeviceName | undefined {
   if (arena.memory === "host") return "host";

@@ -1,4 +1,4 @@
-import { ModelExpressError } from "../errors.js";
+import { hasCode, ModelExpressError } from "../errors.js";
 import type { NativeArena, NativeBackend } from "../native/addon.js";
 import { awaitNative, callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
@@ -78,8 +78,4 @@ export class NativeMemory implements ArenaMemory {
     const { address, length } = error as { readonly address?: string; readonly length?: number };
     return { address: address === undefined ? otherwise : BigInt(address), bytes: length ?? this.native.totalBytes, error };
   }
-}
-
-function hasCode(error: unknown, code: string): boolean {
-  return error instanceof ModelExpressError && error.code === code;
 }

@@ -1,9 +1,5 @@
 import { publish } from "../events.js";
-
-/** How an address is written in messages and events. */
-export function addressText(address: unknown): string {
-  return typeof address === "bigint" ? `0x${address.toString(16)}` : String(address);
-}
+import { addressText } from "../plain-data.js";
 
 /** Memory or address space that could not be given back. */
 export interface ReleaseFailure {

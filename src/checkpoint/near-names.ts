@@ -1,4 +1,5 @@
 import { entryOf } from "../columns.js";
+
 /** Up to three names that somebody may have meant by `wanted`, nearest first. */
 export function nearNames(wanted: string, names: Iterable<string>): string[] {
   const limit = Math.max(2, Math.floor(wanted.length / 4));

@@ -1,6 +1,6 @@
 import { CommanderError } from "commander";
 import { type ErrorCode, errorCodes } from "../error-codes.js";
-import { ModelExpressError } from "../errors.js";
+import { hasCode, ModelExpressError } from "../errors.js";
 import { namingFlag } from "./options.js";
 import { type Output, toJson } from "./output.js";
 
@@ -48,7 +48,7 @@ export function tellFailure(thrown: unknown, output: Output, json: boolean): num
 
 /** The interruption that an error comes from: the library gives it as the cause of ERR_ABORTED. */
 function interruptionOf(thrown: unknown): Interrupted | undefined {
-  const reason = thrown instanceof ModelExpressError && thrown.code === "ERR_ABORTED" ? thrown.cause : thrown;
+  const reason = hasCode(thrown, "ERR_ABORTED") ? thrown.cause : thrown;
   return reason instanceof Interrupted ? reason : undefined;
 }
 

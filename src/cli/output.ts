@@ -1,4 +1,5 @@
 import { entryOf } from "../columns.js";
+import { addressText } from "../plain-data.js";
 import { fitted } from "./wrapped.js";
 
 /** Where text goes: a standard stream, or a collector in tests. */
@@ -77,7 +78,7 @@ function pad(text: string, width: number, right = false): string {
 
 export function toJson(value: unknown): string {
   return JSON.stringify(value, (_, part: unknown) => {
-    if (typeof part === "bigint") return `0x${part.toString(16)}`;
+    if (typeof part === "bigint") return addressText(part);
     return part instanceof Map ? Object.fromEntries(part) : part;
   });
 }

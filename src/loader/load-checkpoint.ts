@@ -1,5 +1,6 @@
 import { setImmediate } from "node:timers/promises";
 import { requireNotAborted } from "../aborts.js";
+import { memoryKindOf } from "../arena/device-name.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { publish } from "../events.js";
 import type { MemoryClaim } from "../plan/claims.js";
@@ -9,7 +10,7 @@ import type { BatchSummary, Transfer } from "../transfer/driver.js";
 import { driverOf } from "../transfer/drivers.js";
 import type { Limits } from "../transfer/limits.js";
 import { abandon, awaitTransfer } from "../transfer/waiting.js";
-import { batchOf } from "./batch.js";
+import { batchOf, piecesOf } from "./batch.js";
 import { LoadMemory } from "./load-memory.js";
 import { LoadedModel } from "./loaded-model.js";
 import { claimMemory, makeRoom } from "./memory-check.js";
@@ -79,8 +80,8 @@ async function fill(checkpoint: Checkpoint, plan: LoadPlan, settings: LoadSettin
   const allocated = performance.now();
   let transfer: Transfer;
   try {
-    const driver = driverOf(settings.driver, settings.device === "host" ? "host" : "device");
-    transfer = driver.submit({ arena, ...batchOf(checkpoint, plan, settings, base) });
+    const driver = driverOf(settings.driver, memoryKindOf(settings.device));
+    transfer = driver.submit({ arena, ...batchOf(checkpoint, piecesOf(plan, base), settings) });
   } catch (error) {
     throw await abandon([], error, () => memory.release());
   }

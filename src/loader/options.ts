@@ -1,6 +1,6 @@
 import { isAbortSignal } from "../aborts.js";
 import { VmmArena } from "../arena/arena.js";
-import { type DeviceName, deviceOfArena, requireDeviceName } from "../arena/device-name.js";
+import { type DeviceName, deviceOfArena, memoryKindOf, requireDeviceName } from "../arena/device-name.js";
 import { type KeepPagesOptions, requireKeepPages } from "../arena/kept-pages.js";
 import type { OpenCheckpointOptions } from "../checkpoint/open.js";
 import { type DriverName, driverNames, maxThreads, maxTimeoutMs, readEnv } from "../envs.js";
@@ -138,7 +138,7 @@ export function defaultThreads(): number {
 
 /** Drivers say themselves which memory they fill. */
 function requireFills(driver: DriverName, device: DeviceName): void {
-  const memory = device === "host" ? "host" : "device";
+  const memory = memoryKindOf(device);
   if (driverOf(driver, memory).capabilities.memory.includes(memory)) return;
   const others = driversFilling(memory).join(", ");
   throw errorOf("ERR_OPTION_CONFLICT", `driver ${JSON.stringify(driver)} cannot load to ${device}: use one of ${others}`, {

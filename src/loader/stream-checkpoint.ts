@@ -1,5 +1,6 @@
 import { requireNotAborted } from "../aborts.js";
 import type { VmmArena } from "../arena/arena.js";
+import { memoryKindOf } from "../arena/device-name.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { entryOf } from "../columns.js";
 import { errorOf } from "../errors.js";
@@ -12,9 +13,9 @@ import { allocateBefore } from "../transfer/allocate-before.js";
 import type { Transfer } from "../transfer/driver.js";
 import { timesOver } from "../transfer/driver-bytes.js";
 import { driverOf } from "../transfer/drivers.js";
-import { transferFiles } from "../transfer/files.js";
 import { abandon, type Progress, progressIntervalMs, transferOutcome, within } from "../transfer/waiting.js";
-import { formatBytes, hugePageBytes, requireInteger } from "../units.js";
+import { formatBytes, requireInteger } from "../units.js";
+import { batchOf } from "./batch.js";
 import { LoadMemory } from "./load-memory.js";
 import { claimMemory, makeRoom } from "./memory-check.js";
 import { openBefore } from "./open-before.js";
@@ -147,9 +148,8 @@ function streamMemory(
   { driver, threads, maxChunkBytes }: LoadSettings,
 ): PlanMemory {
   const { device, memory, totals } = plan;
-  const kind = device === "host" ? "host" : "device";
   const most = (of: (window: StreamWindow) => number) => windows.reduce((sum, window) => Math.max(sum, of(window)), 0);
-  const batch = driverOf(driver, kind).takes({
+  const batch = driverOf(driver, memoryKindOf(device)).takes({
     ...planColumns(plan).shape,
     bytes: most((window) => window.bytes),
     ranges: most((window) => window.end - window.begin),
@@ -161,7 +161,8 @@ function streamMemory(
     allocationBytes: bytes,
     mapped: false,
     pieces: totals.tensors,
-    blocks: Math.ceil(totals.bytes / Math.min(maxChunkBytes, hugePageBytes)),
+    bytes: totals.bytes,
+    maxChunkBytes,
     driver: timesOver(batch, Math.min(slotCount, windows.length)),
   };
   return planMemory(
@@ -294,27 +295,21 @@ class Stream {
     const window = this.#layout.windows[position];
     if (window === undefined) return;
     const { rows, addressOffset } = planColumns(this.#plan);
-    const { columns, shardColumns, shards } = this.#checkpoint;
+    const { columns } = this.#checkpoint;
     const selected = rows.subarray(window.begin, window.end);
     const { arena, base } = this.#memory.at(position);
     const shift = this.#layout.bounded ? window.addressOffset : 0;
-    const transfer = driverOf(this.#settings.driver, this.#settings.device === "host" ? "host" : "device").submit({
-      arena,
-      files: transferFiles(shards, shardColumns),
-      pieces: {
-        file: Uint32Array.from(selected, (row) => entryOf(columns.shard, row)),
-        offset: Float64Array.from(selected, (row) => entryOf(columns.offset, row)),
-        length: Float64Array.from(selected, (row) => entryOf(columns.length, row)),
-        address: addressColumn(
-          base,
-          Float64Array.from(addressOffset.subarray(window.begin, window.end), (offset) => offset - shift),
-        ),
-      },
-      threads: this.#settings.threads,
-      maxChunkBytes: this.#settings.maxChunkBytes,
-      plugin: this.#settings.plugin,
-      gds: this.#settings.gds,
-    });
+    const pieces = {
+      file: Uint32Array.from(selected, (row) => entryOf(columns.shard, row)),
+      offset: Float64Array.from(selected, (row) => entryOf(columns.offset, row)),
+      length: Float64Array.from(selected, (row) => entryOf(columns.length, row)),
+      address: addressColumn(
+        base,
+        Float64Array.from(addressOffset.subarray(window.begin, window.end), (offset) => offset - shift),
+      ),
+    };
+    const driver = driverOf(this.#settings.driver, memoryKindOf(this.#settings.device));
+    const transfer = driver.submit({ arena, ...batchOf(this.#checkpoint, pieces, this.#settings) });
     transfer.done.catch(() => {}); // Looked at when its turn comes.
     this.#inFlight.push({ window, base, arena, transfer });
   }

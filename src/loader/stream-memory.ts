@@ -1,6 +1,6 @@
 import type { VmmArena } from "../arena/arena.js";
 import { onceTold } from "../arena/telling-turns.js";
-import { ModelExpressError } from "../errors.js";
+import { hasCode } from "../errors.js";
 import type { LoadMemory } from "./load-memory.js";
 
 /** Where a window is read to: the whole memory, or one of the slots that windows take turns in. */
@@ -67,7 +67,7 @@ export class StreamMemory {
     try {
       await memory.release();
     } catch (error) {
-      if (!(error instanceof ModelExpressError) || error.code !== "ERR_ARENA_BUSY") throw error;
+      if (!hasCode(error, "ERR_ARENA_BUSY")) throw error;
       this.#held.push(memory);
     }
   }

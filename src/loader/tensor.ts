@@ -54,10 +54,13 @@ export interface TensorMemory {
   assertLive(tensor: string): void;
 }
 
+/** One for all: a model has tens of thousands. */
+const cannotBeCloned = () => "A Tensor stays in its thread: send tensor.toJSON(), or a copy of its bytes";
+
 /** A loaded tensor: name, form, place, and views of its bytes where they are the host's. */
 export class Tensor {
   /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
-  readonly cannotBeCloned = () => "A Tensor stays in its thread: send tensor.toJSON(), or a copy of its bytes";
+  readonly cannotBeCloned = cannotBeCloned;
   readonly #info: TensorInfo;
   readonly #memory: TensorMemory;
   #buffer: ArrayBuffer | undefined;

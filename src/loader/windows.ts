@@ -1,5 +1,5 @@
 import { entryOf } from "../columns.js";
-import { hugePageBytes } from "../units.js";
+import { hugePageBytes, roundDown, roundUp } from "../units.js";
 
 /** Neighbouring tensors of a plan that are read together. */
 export interface StreamWindow {
@@ -27,8 +27,8 @@ export function cutWindows(addressOffset: Float64Array, lengths: Float64Array, m
       first = Math.min(first, address);
       last = Math.max(last, address + entryOf(lengths, at));
     }
-    const slotBegin = first - (first % hugePageBytes);
-    const slotBytes = Math.max(hugePageBytes, Math.ceil((last - slotBegin) / hugePageBytes) * hugePageBytes);
+    const slotBegin = roundDown(first, hugePageBytes);
+    const slotBytes = Math.max(hugePageBytes, roundUp(last - slotBegin, hugePageBytes));
     windows.push({ begin, end, bytes, addressOffset: slotBegin, slotBytes });
     begin = end;
     bytes = 0;

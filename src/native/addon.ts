@@ -283,7 +283,7 @@ export interface DirectAlign {
 export interface BlockCounts {
   /** Buffered. */
   readonly buffered: number;
-  /** Directly, in ranges of at least `minDirectBytes`; beside them blocks that are buffered still: unaligned ends, and shorter ranges. */
+  /** Directly; beside them blocks that are buffered still: unaligned ends, and where the driver is `auto` short ranges. */
   readonly direct: number;
   readonly rest: number;
   /** Bytes of direct blocks that go through a bounce buffer. */
@@ -478,7 +478,7 @@ export interface Addon {
   /** What direct reads of each file keep to, from what statx told: 4096 where it told nothing, and of offsets at least. */
   directAlign(dioOffsetAlign: Uint32Array, dioMemAlign: Uint32Array): DirectAlign;
   /** Cuts the pieces as a transfer would, and counts. Addresses may begin at 0: only their place in a huge page matters. */
-  countBlocks(files: TransferFiles, pieces: TransferPieces, settings: TransferSettings, minDirectBytes: number): BlockCounts;
+  countBlocks(files: TransferFiles, pieces: TransferPieces, settings: TransferSettings): BlockCounts;
   /**
    * Maps each piece privately over its place in a host arena, on a native thread: addresses congruent to file offsets modulo the page size, the
    * pages of a piece belong to no other. Resolves to what `TransferSummary.unkept` holds.

@@ -55,8 +55,9 @@ export interface LoadNeeds {
   /** True where files are mapped over the allocation, which then takes page tables alone. */
   readonly mapped: boolean;
   readonly pieces: number;
-  /** Reads that bring it, at most. */
-  readonly blocks: number;
+  /** Of tensors. */
+  readonly bytes: number;
+  readonly maxChunkBytes: number;
   readonly pageBytes: number;
   readonly driver: DriverBytes;
 }
@@ -97,7 +98,9 @@ function held({ requiredBytes, slackBytes, slack }: Needed, device: DeviceName, 
 
 const noSlack: LoadSlack = Object.freeze({ pageTableBytes: 0, processBytes: 0, ...noDriverBytes });
 
-function loadSlack({ device, allocationBytes, pieces, blocks, driver }: LoadNeeds): LoadSlack {
+function loadSlack({ device, allocationBytes, pieces, bytes, maxChunkBytes, driver }: LoadNeeds): LoadSlack {
+  // Beside those that end with their piece.
+  const blocks = Math.ceil(bytes / Math.min(maxChunkBytes, hugePageBytes));
   const addressedBytes = (device === "host" ? allocationBytes : 0) + driver.pinnedBytes + driver.bounceBytes;
   const growth = Math.min(maxProcessBytes, minProcessBytes + Math.ceil(allocationBytes / 32));
   return Object.freeze({

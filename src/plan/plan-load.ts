@@ -1,4 +1,4 @@
-import { type DeviceName, requireDeviceName } from "../arena/device-name.js";
+import { type DeviceName, memoryKindOf, requireDeviceName } from "../arena/device-name.js";
 import { dtypes } from "../checkpoint/dtype.js";
 import { entryOf } from "../columns.js";
 import { type DriverName, driverNames, maxThreads } from "../envs.js";
@@ -132,7 +132,7 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
 
   yield;
   const pieceColumns = pieces.columns();
-  const memory = device === "host" ? "host" : "device";
+  const memory = memoryKindOf(device);
   const bytes = placed.reduce((sum, shard) => sum + shard.bytes, 0);
   const shape = readShape(pieceColumns, { ...shardColumns, memoryAlign: align.memory }, { threads, maxChunkBytes, memory });
   return makeLoadPlan({
@@ -155,7 +155,8 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
         allocationBytes,
         mapped: pageBytes !== undefined,
         pieces: pieces.count,
-        blocks: Math.ceil(bytes / Math.min(maxChunkBytes, hugePageBytes)),
+        bytes,
+        maxChunkBytes,
         pageBytes: options.hostPageBytes ?? usualPageBytes,
         driver: driverOf(driver, memory).takes(shape),
       },

@@ -1,4 +1,5 @@
 import { entryOf } from "../columns.js";
+
 /** The addresses `[begin, end)` around all pieces that have bytes; undefined where none has. */
 export function addressBounds(address: BigUint64Array, length: Float64Array): { readonly begin: bigint; readonly end: bigint } | undefined {
   let bounds: { begin: bigint; end: bigint } | undefined;

@@ -63,7 +63,7 @@ function settingsOf(
 
 function lanesForecast(batch: ForecastBatch, driver: TransferSettings["driver"]): readonly ForecastWay[] {
   const settings = settingsOf(batch, driver);
-  const blocks = addon().countBlocks(batch.files, batch.pieces, settings, driver === 2 ? minDirectBytes : 0);
+  const blocks = addon().countBlocks(batch.files, batch.pieces, settings);
   const buffered = { path: "buffered", maxReadBytes: settings.bufferedBlockBytes, alignBytes: 1 } as const;
   const rest = `what is no whole block${driver === 2 ? `, and ranges under ${formatBytes(minDirectBytes)}` : ""}`;
   const ways: readonly ForecastWay[] = [

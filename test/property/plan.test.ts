@@ -96,7 +96,7 @@ function blocksOf(source: PlanSource, plan: LoadPlan) {
   const { shard: file, offset, length, addressOffset } = planColumns(plan).pieces;
   const settings = { driver: 1, threads: 1, bufferedBlockBytes: 2 ** 20, directBlockBytes: 2 ** 20, queueDepth: 1 } as const;
   const pieces = { file, offset, length, address: addressColumn(0n, addressOffset) };
-  return addon().countBlocks(transferFiles(source.shards, source.shardColumns), pieces, settings, 0);
+  return addon().countBlocks(transferFiles(source.shards, source.shardColumns), pieces, settings);
 }
 
 function check(body: (setting: Setting) => void): void {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use mx_core::arena::{Allocation, Arena, GIVING_BACK};
 use mx_core::error::{Error, Result as CoreResult};
 use mx_core::vmm::{MemoryKind, huge_page_bytes};
-use napi::bindgen_prelude::{BigUint64Array, Object, Unknown};
+use napi::bindgen_prelude::{BigUint64Array, Object, ToNapiValue, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;
 
@@ -152,12 +152,7 @@ impl NativeArena {
     #[napi]
     pub fn free_in_background<'env>(&self, env: &'env Env, address: Address) -> Result<Object<'env>> {
         let finish = self.begin_free(address.0 as usize).map_err(thrown)?;
-        let underway = GIVING_BACK.begin();
-        in_background(env, &RELEASES, move || {
-            let freed = finish.map_or(Ok(false), |finish| finish().map(|()| true));
-            drop(underway);
-            freed
-        })
+        give_back(env, move || finish.map_or(Ok(false), |finish| finish().map(|()| true)))
     }
 
     #[napi]
@@ -168,12 +163,7 @@ impl NativeArena {
     #[napi]
     pub fn close_in_background<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
         let finish = self.begin_close().map_err(thrown)?;
-        let underway = GIVING_BACK.begin();
-        in_background(env, &RELEASES, move || {
-            let failures = finish.map(|finish| finish());
-            drop(underway);
-            Ok(failures)
-        })
+        give_back(env, move || Ok(finish.map(|finish| finish())))
     }
 
     #[napi]
@@ -256,4 +246,17 @@ pub fn create_arena(backend: &NativeBackend, total_bytes: f64) -> Result<NativeA
 pub fn create_external_arena(base: Address, total_bytes: f64, granularity: f64, host_memory: bool) -> Result<NativeArena> {
     let memory = if host_memory { MemoryKind::Host } else { MemoryKind::None };
     Arena::external(base.0 as usize, size(total_bytes)?, size(granularity)?, memory).map(NativeArena::driven).map_err(thrown)
+}
+
+/// Memory that a native thread gives back; whoever finds none meanwhile waits for it.
+fn give_back<'env, T: ToNapiValue + Send + 'static>(
+    env: &'env Env,
+    work: impl FnOnce() -> CoreResult<T> + Send + 'static,
+) -> Result<Object<'env>> {
+    let underway = GIVING_BACK.begin();
+    in_background(env, &RELEASES, move || {
+        let outcome = work();
+        drop(underway);
+        outcome
+    })
 }

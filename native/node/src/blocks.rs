@@ -1,6 +1,7 @@
 //! Binding of `mx_core::io::layout`: what direct reads keep to, and the blocks that pieces would be cut into.
 
-use mx_core::io::layout::{DirectAlign, Layout};
+use mx_core::io::layout::{DirectAlign, Layout, worth_direct};
+use mx_core::io::transfer::Driver;
 use napi::bindgen_prelude::Uint32Array;
 use napi_derive::napi;
 
@@ -30,12 +31,7 @@ pub struct BlockCounts {
 }
 
 #[napi]
-pub fn count_blocks(
-    files: TransferFiles,
-    pieces: TransferPieces,
-    settings: TransferSettings,
-    min_direct_bytes: f64,
-) -> napi::Result<BlockCounts> {
+pub fn count_blocks(files: TransferFiles, pieces: TransferPieces, settings: TransferSettings) -> napi::Result<BlockCounts> {
     let files = file_specs(&files).map_err(thrown)?;
     let layout = Layout::new(segments(&pieces, &files).map_err(thrown)?.into_iter());
     let (settings, _) = core_settings(&settings).map_err(thrown)?;
@@ -45,7 +41,7 @@ pub fn count_blocks(
         let extent = layout.extent(run);
         let align = files[layout.segments[run.start].file as usize].align;
         layout.cut_buffered(run, extent.clone(), settings.buffered_block_bytes, &mut buffered);
-        if ((extent.end - extent.start) as f64) < min_direct_bytes {
+        if settings.driver == Driver::Auto && !worth_direct(&extent) {
             layout.cut_buffered(run, extent, settings.buffered_block_bytes, &mut rest);
         } else {
             layout.cut_direct(run, extent, settings.direct_block_bytes, align, &mut direct, &mut rest);

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
-import type { DeviceName } from "../../arena/device-name.js";
+import { type DeviceName, memoryKindOf } from "../../arena/device-name.js";
 import { openCheckpoint } from "../../checkpoint/open.js";
 import { ModelExpressError } from "../../errors.js";
-import { batchOf } from "../../loader/batch.js";
+import { batchOf, piecesOf } from "../../loader/batch.js";
 import { resolveLoadOptions } from "../../loader/options.js";
 import type { LoadPlan } from "../../plan/load-plan.js";
 import { planLoad } from "../../plan/plan-load.js";
@@ -46,8 +46,8 @@ async function plan(path: string, given: GivenOptions, { output, signal }: Conte
   const { device, driver } = settings;
   const checkpoint = await openCheckpoint(path, { signal, weights: loadOptions.weights });
   const planned = planLoad(checkpoint, { ...settings.plan, availableMemory: await memoryOf(device) });
-  const memoryKind = device === "host" ? "host" : "device";
-  const ways = driverOf(driver, memoryKind).forecast({ ...batchOf(checkpoint, planned, settings), memory: memoryKind });
+  const memoryKind = memoryKindOf(device);
+  const ways = driverOf(driver, memoryKind).forecast({ ...batchOf(checkpoint, piecesOf(planned, 0n), settings), memory: memoryKind });
   if (given.json) {
     output.json({ ...planned.toJSON(), reads: { driver, ways } });
     return;

@@ -1,8 +1,9 @@
 import { type Allocation, releaseInBackground } from "../../arena/allocation.js";
 import { entryOf } from "../../columns.js";
-import { errorOf, ModelExpressError } from "../../errors.js";
+import { errorOf, hasCode } from "../../errors.js";
 import type { Bytes } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
+import { addressText } from "../../plain-data.js";
 import type { WindowsSummary } from "../nixl/windows.js";
 import type { GdsPath } from "./path-statistics.js";
 
@@ -62,7 +63,7 @@ export class DeviceBuffer {
   /** Where the buffer is, without its bytes. */
   toJSON() {
     const { address, byteLength, device } = this;
-    return { address: `0x${address.toString(16)}`, byteLength, device };
+    return { address: addressText(address), byteLength, device };
   }
 }
 
@@ -125,7 +126,7 @@ export class GdsBatch {
       await releasing;
     } catch (error) {
       this.#closing = undefined;
-      if (error instanceof ModelExpressError && error.code === "ERR_ARENA_BUSY") this.#closed = false;
+      if (hasCode(error, "ERR_ARENA_BUSY")) this.#closed = false;
       throw error;
     }
   }

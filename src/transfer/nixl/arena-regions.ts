@@ -1,6 +1,6 @@
 import type { VmmArena } from "../../arena/arena.js";
 import { entryOf } from "../../columns.js";
-import { ModelExpressError } from "../../errors.js";
+import { hasCode } from "../../errors.js";
 import { awaitNative } from "../../native/failure.js";
 import { regionsOf } from "./descriptors.js";
 
@@ -102,7 +102,7 @@ async function refusalOf(arena: VmmArena, { begin, bytes }: Range): Promise<stri
     await awaitNative(() => arena.native.proveOneRegion(begin, Number(bytes)));
     return undefined;
   } catch (thrown) {
-    if (thrown instanceof ModelExpressError && thrown.code === "ERR_CUDA_REGION") return thrown.message;
+    if (hasCode(thrown, "ERR_CUDA_REGION")) return thrown.message;
     throw thrown;
   }
 }

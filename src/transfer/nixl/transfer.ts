@@ -2,6 +2,7 @@ import { entryOf } from "../../columns.js";
 import { errorOf } from "../../errors.js";
 import type { NixlTransferSpec } from "../../native/addon.js";
 import { awaitNative, fromNative } from "../../native/failure.js";
+import { addressText } from "../../plain-data.js";
 import { deferred } from "../deferred.js";
 import { keepingAlive } from "../settled.js";
 import { abandon, transferOutcome } from "../waiting.js";
@@ -142,8 +143,8 @@ function requireRegistered({ local, registrations }: NixlTransferOptions): void 
   local.address.forEach((address, row) => {
     const length = entryOf(local.length, row);
     if (usable.some((registration) => registration.covers(address, length))) return;
-    const shown = `${length} bytes of ${local.kind} at 0x${address.toString(16)} (piece ${row})`;
+    const shown = `${length} bytes of ${local.kind} at ${addressText(address)} (piece ${row})`;
     const message = `${shown} lie in none of the ${registrations.length} registrations given: memory allocated after arena.register() is not part of it, register again`;
-    throw errorOf("ERR_NIXL_NOT_REGISTERED", message, { facts: { address: `0x${address.toString(16)}`, length, piece: row } });
+    throw errorOf("ERR_NIXL_NOT_REGISTERED", message, { facts: { address: addressText(address), length, piece: row } });
   });
 }

@@ -1,6 +1,6 @@
 import { setImmediate } from "node:timers/promises";
 import type { VmmArena } from "../../arena/arena.js";
-import { errorOf, ModelExpressError } from "../../errors.js";
+import { errorOf, hasCode, type ModelExpressError } from "../../errors.js";
 import { publish } from "../../events.js";
 import type { NativeFile, TransferPieces } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
@@ -145,7 +145,7 @@ class WindowsRun implements Transfer<WindowsSummary> {
       return await this.#file(file);
     } catch (error) {
       const { onRefused } = this.#options;
-      if (onRefused !== undefined && error instanceof ModelExpressError && error.code === "ERR_NIXL_REGISTER") onRefused(file, error);
+      if (onRefused !== undefined && hasCode(error, "ERR_NIXL_REGISTER")) onRefused(file, error);
       else this.#fail(error);
       return undefined;
     }
@@ -186,7 +186,7 @@ class WindowsRun implements Transfer<WindowsSummary> {
       }
     } catch (error) {
       // A broken agent was broken by a failure that is told at the same time, on a way of its own: that one is the cause.
-      if (error instanceof ModelExpressError && error.code === "ERR_NIXL_BROKEN") await setImmediate();
+      if (hasCode(error, "ERR_NIXL_BROKEN")) await setImmediate();
       this.#fail(error);
     }
     // From here on in reverse; what fails is told, and the rest goes on.

@@ -2,10 +2,10 @@ import { VmmArena } from "../../arena/arena.js";
 import { hostBackend } from "../../arena/host-backend.js";
 import { errorOf } from "../../errors.js";
 import { publish } from "../../events.js";
-import type { NativeStaging } from "../../native/addon.js";
+import type { NativeStaging, TransferFiles, TransferPieces } from "../../native/addon.js";
 import { callNative, fromNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
-import { hugePageBytes } from "../../units.js";
+import { hugePageBytes, roundUp } from "../../units.js";
 import { addressBounds } from "../addresses.js";
 import { type Deferred, deferred } from "../deferred.js";
 import type { BatchSummary, ForecastBatch, ForecastWay, Transfer, TransferBatch, TransferDriver } from "../driver.js";
@@ -34,7 +34,7 @@ export const stagedDriver: TransferDriver = {
 
 /** How a batch of so many bytes is cut. */
 function slotsFor(copiedBytes: number): { readonly slotBytes: number; readonly slots: number } {
-  const size = Math.ceil(copiedBytes / maxSlots / hugePageBytes) * hugePageBytes;
+  const size = roundUp(Math.ceil(copiedBytes / maxSlots), hugePageBytes);
   const slotBytes = Math.min(maxSlotBytes, Math.max(minSlotBytes, size));
   return { slotBytes, slots: Math.min(maxSlots, Math.ceil(copiedBytes / slotBytes)) };
 }
@@ -64,12 +64,25 @@ function stagedForecast(batch: ForecastBatch): readonly ForecastWay[] {
   let windows = 0;
   for (const { reads } of stagingWindows(batch.files, batch.pieces, slotBytes)) {
     windows++;
-    const pieces = { ...reads, address: BigUint64Array.from(reads.slotOffset, BigInt) };
-    for (const way of autoDriver.forecast({ ...batch, pieces })) {
+    const { files, pieces } = readsOf(batch.files, reads, 0n);
+    for (const way of autoDriver.forecast({ ...batch, files, pieces })) {
       ways.set(way.of, { ...way, reads: way.reads + (ways.get(way.of)?.reads ?? 0) });
     }
   }
   return Array.from(ways.values(), (way) => ({ ...way, path: "staged", of: `${way.of} (${way.path})`, windows }));
+}
+
+/** What a window reads into a slot at `address`, with its own files alone; `rows` are their numbers in the batch. */
+function readsOf(files: TransferFiles, { file, offset, length, slotOffset }: StagingWindow["reads"], address: bigint) {
+  const rows = [...new Set(file)];
+  const rowOf = new Map(rows.map((row, number) => [row, number]));
+  const pieces: TransferPieces = {
+    file: file.map((row) => rowOf.get(row) as number),
+    offset,
+    length,
+    address: BigUint64Array.from(slotOffset, (at) => address + BigInt(at)),
+  };
+  return { rows, files: filesOf(files, rows), pieces };
 }
 
 interface Staging {
@@ -149,18 +162,10 @@ class StagedBatch implements Transfer {
 
   async #read({ memory, address, slotBytes, free }: Staging, slot: number, { reads }: StagingWindow): Promise<void> {
     const { files, threads, maxChunkBytes, faults } = this.#batch;
-    const rows = [...new Set(reads.file)];
-    const rowOf = new Map(rows.map((file, row) => [file, row]));
-    const slotAddress = address + BigInt(slot * slotBytes);
+    const { rows, ...batch } = readsOf(files, reads, address + BigInt(slot * slotBytes));
     const reading = autoDriver.submit({
       arena: memory,
-      files: filesOf(files, rows),
-      pieces: {
-        file: reads.file.map((file) => rowOf.get(file) ?? 0),
-        offset: reads.offset,
-        length: reads.length,
-        address: BigUint64Array.from(reads.slotOffset, (offset) => slotAddress + BigInt(offset)),
-      },
+      ...batch,
       threads: threadsOfSlot(threads, free.length),
       maxChunkBytes,
       faults,

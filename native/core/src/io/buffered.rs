@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::fault::FaultKind;
 use super::file::{FileState, OpenFile};
 use super::file_systems;
-use super::layout::Block;
+use super::layout::{Block, worth_direct};
 use super::residency::{self, Residency};
 use super::shared::{Hint, Shared, Work};
 use super::sys;
@@ -32,9 +32,6 @@ impl Patience {
         since.elapsed() < Duration::from_secs(1)
     }
 }
-
-/// Runs shorter than this are read buffered even where they are not cached: a direct read would cost more than it saves.
-const MIN_DIRECT_BYTES: u64 = 128 << 10;
 
 /// Body of a buffered thread.
 pub fn run(shared: &Arc<Shared>) {
@@ -80,7 +77,7 @@ fn scout(shared: &Arc<Shared>, file: usize) -> Result<()> {
         }
         for (part, residency) in parts[at..].iter().take_while(|(part, _)| part.start < extent.end) {
             let range = part.start.max(extent.start)..part.end.min(extent.end);
-            let worth = range.end - range.start >= MIN_DIRECT_BYTES;
+            let worth = worth_direct(&range);
             let hint = match (residency, settings.driver) {
                 (Residency::Cached, Driver::Pread | Driver::Auto) => Hint::Cached,
                 (Residency::Unknown, Driver::Auto) if direct_usable && worth => Hint::Probe,

@@ -9,6 +9,13 @@ const HUGE_PAGE_BYTES: u64 = crate::vmm::HUGE_PAGE_BYTES as u64;
 /// Longest read through a bounce buffer.
 pub const MAX_BOUNCE_BYTES: u64 = 512 << 10;
 
+/// Runs shorter than this are read buffered even where they are not cached: a direct read would cost more than it saves.
+const MIN_DIRECT_BYTES: u64 = 128 << 10;
+
+pub fn worth_direct(range: &Range<u64>) -> bool {
+    range.end - range.start >= MIN_DIRECT_BYTES
+}
+
 /// One contiguous stretch of a file that goes to one contiguous stretch of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
