@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { VmmArena } from "../../src/arena/arena.js";
 import { cudaBackend } from "../../src/arena/cuda-backend.js";
+import { givenBack } from "../../src/arena/giving-back.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import type { VmmBackend } from "../../src/arena/vmm-backend.js";
 import type { TransferFiles, TransferPieces } from "../../src/native/addon.js";
@@ -87,8 +88,9 @@ async function expectSame(paths: readonly string[], rows: readonly Row[], cold =
   return found.summary;
 }
 
-/** What a batch leaves open: nothing but contexts of backends that are still reachable. */
-function left(): OpenThing[] {
+/** What a batch leaves open, once closes under way have ended: nothing but contexts of backends that are still reachable. */
+async function left(): Promise<OpenThing[]> {
+  await givenBack();
   return readLedger(ledger).open.filter(({ kind }) => kind !== "context");
 }
 
@@ -106,7 +108,7 @@ describe.each([
       at = Math.ceil((at + length) / 256) * 256;
     }
     await expectSame([writeFile(offset)], rows, cold);
-    expect(left()).toEqual([]);
+    expect(await left()).toEqual([]);
   });
 
   it("a tensor that is longer than any slot, between unaligned ones", async () => {
@@ -118,7 +120,7 @@ describe.each([
     ];
     const summary = await expectSame([writeFile(30 * MIB)], rows, cold);
     if (cold) expect(summary.directBytes[0]).toBeGreaterThan(20 * MIB);
-    expect(left()).toEqual([]);
+    expect(await left()).toEqual([]);
   });
 
   it("several files, one of them with nothing wanted, in memory that descends", async () => {
@@ -130,7 +132,7 @@ describe.each([
       [3, 9 * MIB + 1, 10, 0],
     ];
     await expectSame(paths, rows, cold);
-    expect(left()).toEqual([]);
+    expect(await left()).toEqual([]);
   });
 });
 
@@ -168,7 +170,7 @@ describe("staged", () => {
     const older = stagedDriver.submit(batch);
     expect((await errorFrom(older.done)).code).toBe("ERR_TRANSFER_FILE_CHANGED");
     await older.settled;
-    expect(left().filter(({ kind }) => !["reservation", "handle", "mapping"].includes(kind))).toEqual([]);
+    expect((await left()).filter(({ kind }) => !["reservation", "handle", "mapping"].includes(kind))).toEqual([]);
   });
 
   it("refuses memory that is not CUDA's, addresses outside of an allocation, and a closed arena, and leaves nothing", async () => {
@@ -184,7 +186,7 @@ describe("staged", () => {
     expect((await attempt(device, base + 2n ** 30n)).code).toBe("ERR_ARENA_ADDRESS");
     device.close();
     expect((await attempt(device, base)).code).toBe("ERR_ARENA_CLOSED");
-    expect(left()).toEqual([]);
+    expect(await left()).toEqual([]);
   });
 
   it("holds the memory while it moves, and lets it go at the end", async () => {
@@ -199,6 +201,6 @@ describe("staged", () => {
     await moving.settled;
     arena.free(base);
     arena.close();
-    expect(left()).toEqual([]);
+    expect(await left()).toEqual([]);
   });
 });

@@ -214,6 +214,7 @@ describe("an arena's life on CUDA", () => {
           await new Promise((resolve) => setImmediate(resolve));
         }
       }
+      await arena[Symbol.asyncDispose]();
       const [given, refused] = c.exports.stop();
       await new Promise((resolve) => setTimeout(resolve, 20));
       console.log(JSON.stringify([given > 0, refused > 0, arena.mappedBytes, [...codes].sort()]));`;

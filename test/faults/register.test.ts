@@ -71,7 +71,7 @@ const grown = registration.covers(later, 1);
 arena.free(later);
 await registration.close();
 await agent.close();
-arena.close();
+await arena[Symbol.asyncDispose]();
 console.log(JSON.stringify({ regions, layout, reason, byteLength, inside, grown }));
 `;
 

@@ -85,7 +85,7 @@ if (stream) {
 }
 if (arena !== undefined) {
   told.arena = [arena.liveAllocationCount, arena.usedBytes > 0];
-  await attempt("close arena", () => arena.close());
+  await attempt("close arena", () => arena[Symbol.asyncDispose]());
 }
 console.log(JSON.stringify(told));`;
 

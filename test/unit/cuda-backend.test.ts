@@ -4,6 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { VmmArena } from "../../src/arena/arena.js";
 import { cudaBackend, cudaFacts } from "../../src/arena/cuda-backend.js";
+import { givenBack } from "../../src/arena/giving-back.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import { CudaError } from "../../src/errors.js";
 import { awaitNative } from "../../src/native/failure.js";
@@ -160,6 +161,7 @@ describe("cudaBackend", () => {
   });
 
   it("an arena that becomes unreachable gives everything back", async () => {
+    await givenBack();
     const inArenas = () => readLedger(file).open.filter(({ kind }) => kind !== "context").length;
     expect(inArenas()).toBe(0);
     (() => new VmmArena({ backend: cudaBackend({ device: 0, library }), totalBytes: 64 * MiB }).malloc(1))();
