@@ -10,13 +10,15 @@ const tools = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
 const toolFolder = join(root, ".cache/zigbuild");
 const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
 const packages = join(root, "packages");
+const targetFolder = join(root, "native/target");
 
-async function buildPlatforms() {
+export async function buildPlatforms() {
   await build();
   await prepare();
+  await buildAddons();
   rmSync(packages, { recursive: true, force: true });
-  for (const platform of Object.keys(platforms)) {
-    const library = await buildAddon(platform);
+  for (const [platform, { target }] of Object.entries(platforms)) {
+    const library = join(targetFolder, target, "release/libmx_node.so");
     requireLoadable(platform, library);
     packPlatform(platform, library);
   }
@@ -29,22 +31,25 @@ async function prepare() {
     await must("python3", ["-m", "venv", toolFolder]);
     await must(join(toolFolder, "bin/pip"), ["install", "--quiet", "--disable-pip-version-check", ...tools]);
   }
-  const targets = Object.values(platforms).map(({ target }) => target);
-  const there = capture("rustup", ["target", "list", "--installed"]).stdout.split("\n");
-  const wanted = targets.filter((target) => !there.includes(target));
+  const installed = capture("rustup", ["target", "list", "--installed"]);
+  if (installed.code !== 0)
+    throw new Stop("`rustup` is missing, from which the standard libraries for other platforms come: https://rustup.rs", 69);
+  const wanted = Object.values(platforms)
+    .map(({ target }) => target)
+    .filter((target) => !installed.stdout.split("\n").includes(target));
   if (wanted.length > 0) await must("rustup", ["target", "add", ...wanted]);
 }
 
-/** Path of the library that cargo made for a platform. */
-async function buildAddon(platform) {
-  const { target, libc } = platforms[platform];
-  console.log(`\n-- ${platform}`);
-  const args = ["zigbuild", "--release", "--locked", "-p", "mx-node", "--target", libc === "glibc" ? `${target}.${oldestGlibc}` : target];
-  const env = { PATH: `${join(toolFolder, "bin")}${delimiter}${process.env.PATH}`, CARGO_TARGET_DIR: join(root, "native/target") };
-  // A shared library of musl takes the C library of the process.
-  if (libc === "musl") env.RUSTFLAGS = `${process.env.RUSTFLAGS ?? ""} -C target-feature=-crt-static`.trim();
-  if ((await run("cargo", args, { cwd: join(root, "native"), env })) !== 0) throw new Stop(`The addon for ${platform} cannot be built.`);
-  return join(root, "native/target", target, "release/libmx_node.so");
+/** All at once: cargo keeps every core busy, and builds what they share once. */
+async function buildAddons() {
+  const env = { PATH: `${join(toolFolder, "bin")}${delimiter}${process.env.PATH}`, CARGO_TARGET_DIR: targetFolder };
+  const targets = Object.values(platforms).flatMap(({ target, libc }) => {
+    // A shared library of musl takes the C library of the process.
+    if (libc === "musl") env[`CARGO_TARGET_${target.toUpperCase().replaceAll("-", "_")}_RUSTFLAGS`] = "-C target-feature=-crt-static";
+    return ["--target", libc === "glibc" ? `${target}.${oldestGlibc}` : target];
+  });
+  const args = ["zigbuild", "--release", "--locked", "-p", "mx-node", ...targets];
+  if ((await run("cargo", args, { cwd: join(root, "native"), env })) !== 0) throw new Stop("The addons cannot be built.");
 }
 
 /** Checks that a library is for its processor, needs no newer C library than stated, and nothing but the C library. */

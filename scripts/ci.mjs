@@ -1,12 +1,14 @@
 // What .ci/run does: the checks, every test once, then the packed package installed elsewhere and used, also under the oldest and newer
-// versions of Node, and by TypeScript.
+// versions of Node, and by TypeScript; then the packages of every platform built, installed and used.
 // Ends with the line "N passed, N failed": tests and checks together. What the machine lacks is skipped with the reason; under CI=true a
 // skip is a failure.
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { buildPlatforms } from "./build-platforms.mjs";
 import { tryCommonJs, tryConsumers } from "./consumers.mjs";
-import { capture, main, root, run } from "./process.mjs";
+import { capture, main, root, run, Stop } from "./process.mjs";
+import { tryPlatforms } from "./try-platforms.mjs";
 
 const strict = process.env.CI === "true";
 const counts = { passed: 0, failed: 0 };
@@ -73,8 +75,22 @@ async function ci() {
   } finally {
     rmSync(folder, { recursive: true });
   }
+  await everyPlatform();
   console.log(`\n${counts.passed} passed, ${counts.failed} failed`);
   return counts.failed > 0 ? 1 : 0;
+}
+
+async function everyPlatform() {
+  try {
+    await buildPlatforms();
+    count("the packages of every platform are built");
+    tryPlatforms(count);
+  } catch (thrown) {
+    if (!(thrown instanceof Stop)) throw thrown;
+    // 69: something is not to be had here, as the message says.
+    if (thrown.exitCode === 69) skip("the packages of every platform", thrown.message);
+    else count("the packages of every platform", thrown.message);
+  }
 }
 
 async function packAndTry(folder) {

