@@ -61,6 +61,16 @@ describe("memory that was moved out of a view", () => {
     arena.close();
     expect([view.length, readable(address)]).toEqual([0, false]);
   });
+
+  it.each([hostBackend, () => new HostMemoryBackend()])("goes at once where nobody uses its view any more, in the same turn", (backend) => {
+    const arena = new VmmArena({ backend: backend(), totalBytes: 4 * MIB });
+    const address = arena.malloc(2 * MIB);
+    const fill = () => new Uint8Array(arena.view(address, 2 * MIB)).fill(7).length;
+    expect(fill()).toBe(2 * MIB);
+    globalThis.gc?.();
+    arena.close();
+    expect(arena.liveAllocationCount).toBe(0);
+  });
 });
 
 async function kept(operation: "close" | "free") {

@@ -4,6 +4,7 @@
 //! and `ArrayBuffer.transfer()` move it, and the first buffer looks detached. Where the thread ends meanwhile, such memory is kept for good.
 
 mod ending;
+mod fresh;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -18,7 +19,7 @@ use napi::{Result, check_status, sys};
 /// Memory behind one ArrayBuffer. Belongs to the buffer's thread.
 pub struct External {
     env: sys::napi_env,
-    /// Weak, so that it does not keep the buffer.
+    /// Weak once it is not fresh any more, so that it does not keep the buffer.
     buffer: Cell<sys::napi_ref>,
     /// Its drop gives the memory back. None once no buffer of the engine's reaches it.
     memory: Cell<Option<Box<dyn Any>>>,
@@ -62,11 +63,22 @@ impl External {
         check_status!(status, "an ArrayBuffer of {} bytes cannot be made", length)?;
         let mut reference = ptr::null_mut();
         // SAFETY: `buffer` is a value of this call.
-        let status = unsafe { sys::napi_create_reference(env, buffer, 0, &mut reference) };
+        let status = unsafe { sys::napi_create_reference(env, buffer, 1, &mut reference) };
         check_status!(status, "an ArrayBuffer of {} bytes cannot be made", length)?;
         external.buffer.set(reference);
-        ending::watch(env, Rc::as_ptr(&external));
+        if ending::watch(env, Rc::as_ptr(&external)) {
+            fresh::keep(Rc::clone(&external));
+        }
         Ok((buffer, external))
+    }
+
+    /// Lets the engine collect the buffer.
+    fn let_go(&self) {
+        let reference = self.buffer.get();
+        if !reference.is_null() {
+            // SAFETY: on the thread of the environment, which lives as long as the finalizer has not run; its count is 1 until now.
+            unsafe { sys::napi_reference_unref(self.env, reference, &mut 0) };
+        }
     }
 
     /// True where the memory is in a buffer that we do not know, or the engine has not told yet that it is done with it.

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use napi::sys;
 
-use super::External;
+use super::{External, fresh};
 
 type Handle = *mut c_void;
 
@@ -65,8 +65,8 @@ impl Uv {
     }
 }
 
-/// From now on, until `unwatch`.
-pub fn watch(env: sys::napi_env, external: *const External) {
+/// From now on, until `unwatch`. False where turns of the loop cannot be seen.
+pub fn watch(env: sys::napi_env, external: *const External) -> bool {
     let first = THREAD.with_borrow_mut(|thread| {
         thread.externals.insert(external);
         thread.environments.insert(env)
@@ -74,6 +74,7 @@ pub fn watch(env: sys::napi_env, external: *const External) {
     if first {
         install(env);
     }
+    Uv::get().is_some()
 }
 
 pub fn unwatch(external: *const External) {
@@ -101,11 +102,13 @@ fn install(env: sys::napi_env) {
     }
 }
 
+/// In every turn of the loop.
 unsafe extern "C" fn look(handle: Handle) {
     let Some(uv) = Uv::get() else { return };
     // SAFETY: the handle is open, and its data the environment, which outlives it.
     let env: sys::napi_env = unsafe { (uv.get_data)(handle) }.cast();
     if !is_ending(env) {
+        fresh::let_go();
         return;
     }
     let externals: Vec<_> = THREAD.with_borrow(|thread| thread.externals.iter().copied().collect());
