@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { addonTypes, withAddonTypes } from "./addon-types.mjs";
 import { install } from "./install.mjs";
 import { addonName, thisPlatform } from "./platforms.mjs";
 import { bin, isMain, main, must, root, run, Stop } from "./process.mjs";
@@ -32,7 +33,7 @@ async function buildAddon() {
   let messages = "";
   const args = ["build", "--release", "--locked", "-p", "mx-node", "--message-format=json-render-diagnostics"];
   // The messages tell where the library lies, whatever target folder or triple the user's cargo configuration sets.
-  await must("cargo", args, { cwd: join(root, "native"), quiet: true, tee: (chunk) => (messages += chunk) });
+  await withAddonTypes((env) => must("cargo", args, { cwd: join(root, "native"), env, quiet: true, tee: (chunk) => (messages += chunk) }));
   const artifact = messages
     .split("\n")
     .filter((line) => line.startsWith("{"))
@@ -61,7 +62,10 @@ async function buildJavaScript() {
   const code = await run(bin("tsc"), args, { quiet: true, tee: (chunk) => (emitted += chunk) });
   if (code !== 0) throw new Stop(emitted.replace(/^TSFILE: .*\n/gm, "").trimEnd());
   const modules = [...emitted.matchAll(/^TSFILE: (.+)$/gm)].map(([, file]) => file.slice(root.length));
-  const outputs = [...modules, ...(await bundle())].sort();
+  // What is declared already is not emitted.
+  const declared = join("lib/types", addonTypes.slice("src/".length));
+  copyFileSync(join(root, addonTypes), join(root, declared));
+  const outputs = [...modules, declared, ...(await bundle())].sort();
   // What a removed source file once gave must not be packed.
   for (const file of [...files("dist"), ...files("lib")]) if (!file.endsWith(".node") && !outputs.includes(file)) rmSync(root + file);
   for (const command of ["dist/cli/main.js", "lib/mx.js"]) chmodSync(join(root, command), 0o755);

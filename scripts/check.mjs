@@ -1,6 +1,7 @@
 // Format, lint, types, package: everything that is checked without running the product. Each check is told with its outcome.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { addonTypes } from "./addon-types.mjs";
 import { build } from "./build.mjs";
 import { bin, isMain, main, root, run } from "./process.mjs";
 
@@ -16,6 +17,8 @@ const checks = [
     native,
   ],
   ["types (tsc)", bin("tsc"), ["--noEmit", "-p", "tsconfig.json"]],
+  // The build has written them anew.
+  ["types of the addon as committed (git)", "git", ["diff", "--exit-code", "--", addonTypes]],
   ["package (publint)", bin("publint"), ["--strict", "--pack", "npm"]],
 ];
 

@@ -52,14 +52,15 @@ export async function must(command, args, options) {
   if (code !== 0) throw new Stop(`\`${[command, ...args].join(" ")}\` failed with exit code ${code}`);
 }
 
-/** Runs a program and returns its exit code (null when it is not there) and output. */
-export function capture(command, args, { env = {}, cwd = root, timeout } = {}) {
+/** Runs a program, with `input` as its stdin, and returns its exit code (null when it is not there) and output. */
+export function capture(command, args, { env = {}, cwd = root, timeout, input } = {}) {
   const { status, stdout, stderr, error } = spawnSync(command, args, {
     cwd,
     env: { ...process.env, ...env },
     encoding: "utf8",
     maxBuffer: 1 << 28,
     timeout,
+    input,
   });
   return { code: error ? null : status, stdout: stdout ?? "", stderr: stderr ?? error?.message ?? "" };
 }

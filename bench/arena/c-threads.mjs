@@ -28,8 +28,8 @@ function nsPerPair(threads) {
     throw new Error(`${operation}: ${failure}`);
   });
   const [given, refused, ns] = c.exports.pairs(threads, 1 << 20, device, pairs);
-  const [used, , live] = arena.stats();
-  if (refused > 0 || live !== 0 || used !== given * arena.granularity) throw new Error("the arena miscounts");
+  const { usedBytes, liveAllocationCount } = arena;
+  if (refused > 0 || liveAllocationCount !== 0 || usedBytes !== given * arena.granularity) throw new Error("the arena miscounts");
   native.setActiveArena(null, device, () => {});
   return ns / given;
 }

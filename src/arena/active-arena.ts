@@ -20,9 +20,6 @@ import { cudaDeviceNumber } from "./cuda-backend.js";
  */
 export const nativeLibraryPath = addonPath();
 
-/** Number of the host where C names a device. */
-const hostDevice = -1;
-
 /** C allocates in it, so it is not collected. */
 let active: VmmArena | null = null;
 
@@ -49,7 +46,7 @@ export function setActiveArena(arena: VmmArena | null): void {
   }
   const usable = arena?.nativeMemory ? arena : null;
   if (arena !== null && usable === null) callNative(() => addon().requireNoActiveArena());
-  callNative(() => addon().setActiveArena(usable?.native ?? null, usable === null ? hostDevice : deviceOf(usable), reportFailure));
+  callNative(() => addon().setActiveArena(usable?.native, usable && cudaDeviceNumber(usable.device), reportFailure));
   active = arena;
   if (arena === null) return;
   const facts = { address: addressText(arena.base), device: arena.device };
@@ -63,10 +60,6 @@ export function setActiveArena(arena: VmmArena | null): void {
 /** The arena that this JavaScript thread set last. */
 export function activeArena(): VmmArena | null {
   return active;
-}
-
-function deviceOf(arena: VmmArena): number {
-  return cudaDeviceNumber(arena.device) ?? hostDevice;
 }
 
 function reportFailure(operation: string, failure: string): void {

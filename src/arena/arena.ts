@@ -92,20 +92,20 @@ export class VmmArena {
 
   /** Everything ever handed out, from the base on, holes included. Never falls. */
   get usedBytes(): number {
-    return this.#stat(0);
+    return this.native.usedBytes;
   }
 
   /** Bytes of the allocations alive. */
   get mappedBytes(): number {
-    return this.#stat(1);
+    return this.native.mappedBytes;
   }
 
   get liveAllocationCount(): number {
-    return this.#stat(2);
+    return this.native.liveAllocationCount;
   }
 
   get closed(): boolean {
-    return this.#stat(3) === 1;
+    return this.native.closed;
   }
 
   get state(): "open" | "closed" {
@@ -240,10 +240,6 @@ export class VmmArena {
   /** @internal A short form for `util.inspect`. */
   [custom](depth: number, options: object): string {
     return shownAs("VmmArena", this.toJSON(), depth, options);
-  }
-
-  #stat(at: number): number {
-    return this.native.stats()[at] as number;
   }
 
   /** `failures`: of the close; null where it was closed before. */

@@ -1,6 +1,7 @@
 import { errorOf, hasCode } from "../errors.js";
-import type { ArenaFrame, NativeArena } from "../native/addon.js";
+import type { NativeArena } from "../native/addon.js";
 import { callNative, fromNative } from "../native/failure.js";
+import type { ArenaFrame } from "../native/hand-typed.js";
 import { addon } from "../native/load.js";
 import type { ArenaMemory } from "./arena-memory.js";
 import { publishReleaseFailure, type ReleaseFailure } from "./release-failure.js";

@@ -66,7 +66,7 @@ export function cudaFacts(options: CudaLibraryOptions = {}): Promise<CudaFacts> 
  * none. Loads and initialises nothing.
  */
 export function currentCudaDevice(options: CudaLibraryOptions = {}): `cuda:${number}` {
-  return `cuda:${Math.max(0, addon().currentCudaDevice(libraryOf(options)))}`;
+  return `cuda:${addon().currentCudaDevice(libraryOf(options)) ?? 0}`;
 }
 
 /** Number of the device in `cuda:N`; undefined for any other text. */

@@ -48,8 +48,8 @@ export class NativeMemory implements ArenaMemory {
   }
 
   beginSlowClose(): Promise<ReleaseFailure[]> | undefined {
-    const [, mappedBytes = 0, , closed] = this.native.stats();
-    if (closed === 1 || (this.#onHost && mappedBytes <= soonBytes)) return undefined;
+    const { mappedBytes, closed } = this.native;
+    if (closed || (this.#onHost && mappedBytes <= soonBytes)) return undefined;
     const closing = callNative(() => this.native.closeInBackground());
     return closing.then(
       (failures) => this.#failures(failures) ?? [],

@@ -31,6 +31,6 @@ export class TensorNames {
     if (typeof name !== "string") return -1;
     const row = this.#headers.find(name);
     // A lone surrogate reaches the addon as U+FFFD, and would find a name that has just that.
-    return row >= 0 && this.nameOf(row) === name ? row : -1;
+    return row !== null && this.nameOf(row) === name ? row : -1;
   }
 }

@@ -123,7 +123,7 @@ function modelOf(
     memoryCheck: settings.memoryCheck,
     reusedBytes: memory.takenPageBytes,
     summary,
-    hugePageBytes: arena.memory !== "host" ? -1 : allocationBytes === 0 ? 0 : arena.native.hugePageBytes(base, allocationBytes),
+    hugePageBytes: arena.memory !== "host" ? null : allocationBytes === 0 ? 0 : arena.native.hugePageBytes(base, allocationBytes),
     times: {
       openMs: opened - started,
       planMs: planned - opened,

@@ -81,7 +81,7 @@ export interface ReportParts {
   readonly memoryCheck: MemoryCheck;
   readonly reusedBytes: number;
   readonly summary: BatchSummary;
-  readonly hugePageBytes: number;
+  readonly hugePageBytes: number | null;
   readonly times: LoadTimes;
 }
 
@@ -105,7 +105,7 @@ export function makeReport(parts: ReportParts): LoadReport {
     threads: parts.threads,
     allocationBytes: plan.totals.allocationBytes,
     memory: Object.freeze({ check: parts.memoryCheck, reusedBytes: parts.reusedBytes, ...plan.memory }),
-    hugePageBytes: hugePageBytes < 0 ? null : hugePageBytes,
+    hugePageBytes,
     nixl: summary.nixl === undefined ? null : Object.freeze(summary.nixl),
     times: Object.freeze(times),
   };
@@ -128,7 +128,7 @@ function shortForm({ path, device, driver, shards, tensors, bytes, bytesFromCach
 }
 
 function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, device: DeviceName, summary: BatchSummary): ShardReport {
-  const at = (column: Float64Array) => entryOf(column, shard.index);
+  const at = <T>(column: ArrayLike<T>) => entryOf(column, shard.index);
   const [buffered, cached, direct] = [at(summary.bufferedBytes), at(summary.cachedBytes), at(summary.directBytes)];
   const fallback = summary.fallback[shard.index] ?? "";
   const way = summary.ways?.[shard.index];
@@ -139,7 +139,6 @@ function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, devi
     if (buffered > 0) used.push("buffered");
     if (direct > 0) used.push(summary.directByThreads[shard.index] === 1 ? "direct-threads" : "io_uring");
   }
-  const known = cached >= 0;
   return Object.freeze({
     name: shard.name,
     file: shard.file,
@@ -148,8 +147,8 @@ function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, devi
     reason: device === "host" ? reasonFor(driver, { buffered, cached, direct, fallback }) : deviceReason(driver, way, fallback),
     identityNotKept: Object.freeze(identityNotKept(entryOf(summary.unkept, shard.index))),
     bytes: shard.bytes,
-    bytesFromCache: known ? cached : null,
-    bytesFromDisk: known ? buffered + direct - cached : null,
+    bytesFromCache: cached,
+    bytesFromDisk: cached === null ? null : buffered + direct - cached,
   });
 }
 
@@ -166,7 +165,7 @@ function deviceReason(driver: DriverName, way: ReadPath | undefined, fallback: s
 
 interface ShardBytes {
   readonly buffered: number;
-  readonly cached: number;
+  readonly cached: number | null;
   readonly direct: number;
   readonly fallback: string;
 }
@@ -176,7 +175,7 @@ function reasonFor(driver: DriverName, { buffered, cached, direct, fallback }: S
   const found =
     buffered + direct === 0
       ? "nothing to read"
-      : cached < 0
+      : cached === null
         ? "what the page cache held is not known"
         : direct === 0 && cached === buffered
           ? "all in the page cache"

@@ -5,8 +5,8 @@ import type { TensorInfo } from "../checkpoint/checkpoint.js";
 import { type Dtype, dtypes } from "../checkpoint/dtype.js";
 import { errorOf } from "../errors.js";
 import { custom } from "../inspection.js";
-import type { Bytes } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
+import type { Bytes } from "../native/hand-typed.js";
 import { formatBytes, optionInvalid } from "../units.js";
 import { Uses } from "./uses.js";
 

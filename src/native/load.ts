@@ -3,7 +3,7 @@ import { createRequire } from "node:module";
 import { basename } from "node:path";
 import { readEnv } from "../envs.js";
 import { errorOf, type ModelExpressError } from "../errors.js";
-import type { Addon } from "./addon.js";
+import type * as declared from "./addon.js";
 import { addonPath, bundleFile, platformName, platformPackage } from "./addon-path.js";
 
 /** Version of the addon that this JavaScript belongs to; the build keeps it equal to package.json. */
@@ -11,6 +11,8 @@ export const addonVersion = "0.1.0";
 
 /** Node-API level that the addon is built against. */
 const nodeApiLevel = 9;
+
+export type Addon = typeof declared;
 
 let loaded: Addon | undefined;
 

@@ -11,7 +11,7 @@ export function cufileFinding(read: ReadText): Finding {
   const refusals: string[] = [];
   for (const library of cufileNames) {
     const why = addon().whyLibraryNotLoadable(library);
-    if (why !== "") {
+    if (why !== null) {
       refusals.push(why);
       continue;
     }

@@ -7,7 +7,7 @@ import { type AvailableMemory, readAvailableMemory } from "./memory.js";
 
 /** What a device's memory can be asked of: an arena's native half, or a backend's. */
 export interface DeviceMemory {
-  freeDeviceBytes(): Promise<number>;
+  freeDeviceBytes(): Promise<number | null>;
 }
 
 /** A device that was opened, and the memory of it that nobody has now, whichever process. */
@@ -27,8 +27,8 @@ export async function openDevice(device: `cuda:${number}`): Promise<OpenDevice> 
 
 /** @throws ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL */
 export async function freeMemoryOf(device: DeviceName, memory: DeviceMemory | undefined): Promise<AvailableMemory> {
-  const bytes = memory === undefined ? -1 : await awaitNative(() => memory.freeDeviceBytes());
-  return bytes < 0 ? { bytes: null, limitedBy: "unknown" } : { bytes, limitedBy: `free memory of ${device}` };
+  const bytes = memory === undefined ? null : await awaitNative(() => memory.freeDeviceBytes());
+  return bytes === null ? { bytes: null, limitedBy: "unknown" } : { bytes, limitedBy: `free memory of ${device}` };
 }
 
 /**

@@ -30,7 +30,7 @@ async function ioSupport(file: string, machine: Machine): Promise<IoSupport | un
 function uringFinding(support: IoSupport | undefined, machine: Machine): Finding {
   const name = "io_uring";
   if (support === undefined) return unknown(name, "the native addon could not ask");
-  if (support.ioUring === "") return found(name, "the kernel gives this process rings");
+  if (support.ioUring === null) return found(name, "the kernel gives this process rings");
   const disabled = machine.read("/proc/sys/kernel/io_uring_disabled")?.trim() ?? null;
   const facts = { errno: support.ioUring, ioUringDisabled: disabled };
   const why = `io_uring fails with ${support.ioUring}`;
@@ -60,8 +60,8 @@ function directFinding(file: string | undefined, path: string, support: IoSuppor
   const name = "direct-io";
   if (support === undefined) return unknown(name, "the native addon could not ask");
   if (file === undefined) return unknown(name, `${path} holds no file to try it on`, "Give the path of a checkpoint.");
-  const facts = { file, errno: support.directIo, offsetAlignBytes: support.dioOffsetAlign, memAlignBytes: support.dioMemAlign };
-  if (support.directIo === "") {
+  const facts = { file, errno: support.directIo ?? "", offsetAlignBytes: support.dioOffsetAlign, memAlignBytes: support.dioMemAlign };
+  if (support.directIo === null) {
     const alignment =
       support.dioOffsetAlign === 0
         ? "statx does not say which alignment it needs, 4096 is assumed"

@@ -146,7 +146,7 @@ function joined(
   };
   return {
     bufferedBytes,
-    cachedBytes: column((part) => part.cachedBytes, -1),
+    cachedBytes: files.paths.map((_, file) => partOf(file)?.cachedBytes[file] ?? null),
     directBytes,
     fallback: files.paths.map((_, file) => oneLine([reasons.get(file), partOf(file)?.fallback[file]])),
     reads: (direct?.reads ?? 0) + (staged?.reads ?? 0),

@@ -20,7 +20,7 @@ export const mapDriver: TransferDriver = {
     const files = batch.files.paths.length;
     const summaryOf = (unkept: Uint8Array): TransferSummary => ({
       bufferedBytes: new Float64Array(files),
-      cachedBytes: new Float64Array(files).fill(-1),
+      cachedBytes: new Array<null>(files).fill(null),
       directBytes: new Float64Array(files),
       fallback: new Array<string>(files).fill(""),
       reads: 0,

@@ -1,4 +1,4 @@
-import type { TransferSettings, TransferSummary } from "../native/addon.js";
+import type { ReadDriver, TransferSettings, TransferSummary } from "../native/addon.js";
 import { callNative, fromNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 import { formatBytes, hugePageBytes } from "../units.js";
@@ -43,39 +43,36 @@ export function lanesTake(shape: ReadShape, direct: boolean): DriverBytes {
 }
 
 /** The three drivers that read files into memory differ only in which lanes the native side may use. */
-function readingDriver(name: string, code: TransferSettings["driver"]): TransferDriver {
+function readingDriver(name: ReadDriver): TransferDriver {
   return {
     name,
     capabilities: { memory: ["host"], copies: true, registrable: true },
-    takes: (shape) => lanesTake(code === 1 ? { ...shape, cachedBytes: 0 } : shape, code !== 0),
-    forecast: (batch) => lanesForecast(batch, code),
+    takes: (shape) => lanesTake(name === "io_uring" ? { ...shape, cachedBytes: 0 } : shape, name !== "pread"),
+    forecast: (batch) => lanesForecast(batch, name),
     submit: (batch) =>
-      startTransfer(batch, { ...settingsOf(batch, code), ...(batch.faults === undefined ? {} : { faults: batch.faults }) }),
+      startTransfer(batch, { ...settingsOf(batch, name), ...(batch.faults === undefined ? {} : { faults: batch.faults }) }),
   };
 }
 
-function settingsOf(
-  { threads, maxChunkBytes }: Pick<TransferBatch, "threads" | "maxChunkBytes">,
-  driver: TransferSettings["driver"],
-): TransferSettings {
+function settingsOf({ threads, maxChunkBytes }: Pick<TransferBatch, "threads" | "maxChunkBytes">, driver: ReadDriver): TransferSettings {
   return { driver, threads, bufferedBlockBytes: maxChunkBytes, directBlockBytes: Math.min(maxChunkBytes, maxDirectBytes), queueDepth };
 }
 
-function lanesForecast(batch: ForecastBatch, driver: TransferSettings["driver"]): readonly ForecastWay[] {
+function lanesForecast(batch: ForecastBatch, driver: ReadDriver): readonly ForecastWay[] {
   const settings = settingsOf(batch, driver);
   const blocks = addon().countBlocks(batch.files, batch.pieces, settings);
   const buffered = { path: "buffered", maxReadBytes: settings.bufferedBlockBytes, alignBytes: 1 } as const;
-  const rest = `what is no whole block${driver === 2 ? `, and ranges under ${formatBytes(minDirectBytes)}` : ""}`;
+  const rest = `what is no whole block${driver === "auto" ? `, and ranges under ${formatBytes(minDirectBytes)}` : ""}`;
   const ways: readonly ForecastWay[] = [
-    { ...buffered, of: driver === 0 ? "all" : "what the page cache holds", reads: driver === 1 ? 0 : blocks.buffered },
+    { ...buffered, of: driver === "pread" ? "all" : "what the page cache holds", reads: driver === "io_uring" ? 0 : blocks.buffered },
     {
       path: "io_uring",
-      of: driver === 1 ? "whole blocks" : "whole blocks that it does not hold; by threads where io_uring is refused",
-      reads: driver === 0 ? 0 : blocks.direct,
+      of: driver === "io_uring" ? "whole blocks" : "whole blocks that it does not hold; by threads where io_uring is refused",
+      reads: driver === "pread" ? 0 : blocks.direct,
       maxReadBytes: settings.directBlockBytes,
       alignBytes: largestBlock(batch),
     },
-    { ...buffered, of: rest, reads: driver === 0 ? 0 : blocks.rest },
+    { ...buffered, of: rest, reads: driver === "pread" ? 0 : blocks.rest },
   ];
   return ways.filter(({ reads }) => reads > 0);
 }
@@ -105,8 +102,8 @@ function startTransfer(batch: TransferBatch, settings: TransferSettings): Transf
 }
 
 /** Buffered reads on several threads: the reference, which works wherever files can be read. */
-export const preadDriver = readingDriver("pread", 0);
+export const preadDriver = readingDriver("pread");
 /** Direct reads through io_uring, straight into place. Refusals of io_uring or O_DIRECT are errors. */
-export const ioUringDriver = readingDriver("io_uring", 1);
+export const ioUringDriver = readingDriver("io_uring");
 /** Cached parts buffered, the rest direct, both at once; falls back where the machine refuses, and says so in the summary. */
-export const autoDriver = readingDriver("auto", 2);
+export const autoDriver = readingDriver("auto");

@@ -94,7 +94,7 @@ function tensorsOf(source: PlanSource, rows: Uint32Array, addressOffset: Float64
 /** What the native half would cut, were everything read directly. */
 function blocksOf(source: PlanSource, plan: LoadPlan) {
   const { shard: file, offset, length, addressOffset } = planColumns(plan).pieces;
-  const settings = { driver: 1, threads: 1, bufferedBlockBytes: 2 ** 20, directBlockBytes: 2 ** 20, queueDepth: 1 } as const;
+  const settings = { driver: "io_uring", threads: 1, bufferedBlockBytes: 2 ** 20, directBlockBytes: 2 ** 20, queueDepth: 1 } as const;
   const pieces = { file, offset, length, address: addressColumn(0n, addressOffset) };
   return addon().countBlocks(transferFiles(source.shards, source.shardColumns), pieces, settings);
 }

@@ -51,7 +51,7 @@ export function ioUringRefusal(): string {
   return refusal;
 }
 
-const refusal = (await addon().ioSupport(process.execPath)).ioUring;
+const refusal = (await addon().ioSupport(process.execPath)).ioUring ?? "";
 
 /** The copying drivers that this machine can run. */
 export const copyingDrivers: readonly DriverName[] = ioUringRefusal() === "" ? ["pread", "io_uring", "auto"] : ["pread", "auto"];

@@ -26,7 +26,7 @@ function slowRead(arena: VmmArena, address: bigint, stallMs: number): Promise<vo
       },
       { file: Uint32Array.of(0), offset: Float64Array.of(0), length: Float64Array.of(4096), address: BigUint64Array.of(address) },
       {
-        driver: 0,
+        driver: "pread",
         threads: 1,
         bufferedBlockBytes: 1 << 20,
         directBlockBytes: 1 << 20,

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { errorOf } from "../../src/errors.js";
+import type { IoSupport } from "../../src/native/addon.js";
 import { fileSystemName } from "../../src/probe/file-systems.js";
 import { type Machine, thisMachine } from "../../src/probe/machine.js";
 import { probeMachine } from "../../src/probe/probe.js";
@@ -13,11 +14,11 @@ Max locked memory         8388608              8388608              bytes
 Max open files            128                  20000                files
 Max address space         unlimited            unlimited            bytes
 `;
-const support = { ioUring: "", directIo: "", dioOffsetAlign: 512, dioMemAlign: 4 };
+const support: IoSupport = { ioUring: null, directIo: null, dioOffsetAlign: 512, dioMemAlign: 4 };
 
 interface Change extends Partial<Omit<Machine, "read" | "addon">> {
   readonly files?: Readonly<Record<string, string>>;
-  readonly io?: Partial<typeof support>;
+  readonly io?: Partial<IoSupport>;
   readonly addon?: Machine["addon"];
 }
 

@@ -33,10 +33,15 @@ function layerOf(file: string): number {
   return layers.findIndex((parts) => parts.includes(partOf(file)));
 }
 
+/** The addon has no module, only declarations. */
+function moduleOf(file: string): string {
+  return file === join(source, "native/addon.ts") ? join(source, "native/addon.d.ts") : file;
+}
+
 function importsOf(file: string): string[] {
   const text = readFileSync(file, "utf8");
   return [...text.matchAll(/(?:from|import)\s*\(?\s*"(\.{1,2}\/[^"]+)"/g)].map(([, path]) =>
-    resolve(dirname(file), (path ?? "").replace(/\.js$/, ".ts")),
+    moduleOf(resolve(dirname(file), (path ?? "").replace(/\.js$/, ".ts"))),
   );
 }
 

@@ -10,7 +10,7 @@ import { errorFrom, failureOf, sleep } from "../support/loading.js";
 
 const summary: TransferSummary = {
   bufferedBytes: new Float64Array(1),
-  cachedBytes: new Float64Array(1),
+  cachedBytes: [0],
   directBytes: new Float64Array(1),
   fallback: [""],
   reads: 1,

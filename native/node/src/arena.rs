@@ -13,7 +13,7 @@ use std::sync::Arc;
 use mx_core::arena::{Allocation, Arena, GIVING_BACK};
 use mx_core::error::{Error, Result as CoreResult};
 use mx_core::vmm::{MemoryKind, huge_page_bytes};
-use napi::bindgen_prelude::{BigUint64Array, Object, ToNapiValue, Unknown};
+use napi::bindgen_prelude::{BigUint64Array, Object, PromiseRaw, ToNapiValue, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;
 
@@ -22,13 +22,14 @@ pub use native_backend::NativeBackend;
 pub use pin::NativePin;
 
 use crate::background::{MEMORY, RELEASES, in_background};
-use crate::external::OwnedBytes;
+use crate::external::Bytes;
 use crate::failure::{failure_json, thrown};
 use address::size;
 use frame::Frame;
+use native_backend::free_bytes;
 use views::{Moved, Views};
 
-/// `NativeArena` of `src/native/addon.ts`.
+/// The arena's hot path and its life cycle.
 #[napi]
 pub struct NativeArena {
     arena: Arc<Arena>,
@@ -115,14 +116,30 @@ impl NativeArena {
         self.arena.granularity() as f64
     }
 
-    #[napi]
-    pub fn stats(&self) -> Vec<f64> {
-        let stats = self.arena.stats();
-        let closed = usize::from(stats.closed);
-        [stats.used_bytes, stats.mapped_bytes, stats.live_allocation_count, closed, stats.pins].map(|counter| counter as f64).to_vec()
+    /// Everything ever handed out, in bytes, holes included.
+    #[napi(getter)]
+    pub fn used_bytes(&self) -> f64 {
+        self.arena.stats().used_bytes as f64
     }
 
-    #[napi]
+    /// Bytes of the allocations alive.
+    #[napi(getter)]
+    pub fn mapped_bytes(&self) -> f64 {
+        self.arena.stats().mapped_bytes as f64
+    }
+
+    #[napi(getter)]
+    pub fn live_allocation_count(&self) -> f64 {
+        self.arena.stats().live_allocation_count as f64
+    }
+
+    #[napi(getter)]
+    pub fn closed(&self) -> bool {
+        self.arena.stats().closed
+    }
+
+    /// The calls that frame a backend written in JavaScript; makes new functions at each call.
+    #[napi(ts_return_type = "ArenaFrame")]
     pub fn frame<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
         match &self.frame {
             Some(frame) => frame::create(env, frame),
@@ -130,17 +147,21 @@ impl NativeArena {
         }
     }
 
+    /// Native backends only: claims, maps, records. Returns the address.
     #[napi]
     pub fn malloc(&self, bytes: f64) -> Result<Address> {
         self.arena.malloc(size(bytes)?).map(|address| Address(address as u64)).map_err(thrown)
     }
 
+    /// The same on a native thread.
     #[napi]
-    pub fn malloc_in_background<'env>(&self, env: &'env Env, bytes: f64) -> Result<Object<'env>> {
+    pub fn malloc_in_background<'env>(&self, env: &'env Env, bytes: f64) -> Result<PromiseRaw<'env, Address>> {
         let (arena, bytes) = (self.arena(), size(bytes)?);
         in_background(env, &MEMORY, move || arena.malloc(bytes).map(|address| Address(address as u64)))
     }
 
+    /// Native backends only: detaches the views of the allocation that starts at `address` and gives its memory back; false where there is none. Memory
+    /// that JavaScript has moved out of a view stays until it is collected. ERR_ARENA_BUSY while a transfer pins it, and then nothing is changed.
     #[napi]
     pub fn free(&self, address: Address) -> Result<bool> {
         match self.begin_free(address.0 as usize).map_err(thrown)? {
@@ -149,23 +170,29 @@ impl NativeArena {
         }
     }
 
+    /// The same, the memory given back on a native thread.
     #[napi]
-    pub fn free_in_background<'env>(&self, env: &'env Env, address: Address) -> Result<Object<'env>> {
+    pub fn free_in_background<'env>(&self, env: &'env Env, address: Address) -> Result<PromiseRaw<'env, bool>> {
         let finish = self.begin_free(address.0 as usize).map_err(thrown)?;
         give_back(env, move || finish.map_or(Ok(false), |finish| finish().map(|()| true)))
     }
 
+    /// Native backends only: refuses new work, detaches all views, gives memory and reserve back, likewise. The failures as JSON, in order; null when
+    /// closed before. ERR_ARENA_BUSY while anything is pinned, allocated or freed; the arena then stays open.
     #[napi]
     pub fn close(&self) -> Result<Option<Vec<String>>> {
         Ok(self.begin_close().map_err(thrown)?.map(|finish| finish()))
     }
 
+    /// The same, the memory given back on a native thread.
     #[napi]
-    pub fn close_in_background<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+    pub fn close_in_background<'env>(&self, env: &'env Env) -> Result<PromiseRaw<'env, Option<Vec<String>>>> {
         let finish = self.begin_close().map_err(thrown)?;
         give_back(env, move || Ok(finish.map(|finish| finish())))
     }
 
+    /// For a backend written in JavaScript: refuses new work and detaches all views. `[address, bytes, handle, ...]` of what is to be given back; null
+    /// when closed before. ERR_ARENA_BUSY also where JavaScript has moved memory out of a view.
     #[napi]
     pub fn close_records(&self) -> Result<Option<BigUint64Array>> {
         if let Some(frame) = &self.frame {
@@ -180,6 +207,8 @@ impl NativeArena {
         Ok(Some(BigUint64Array::new(live.iter().flat_map(|a| [a.address as u64, a.bytes as u64, a.handle]).collect())))
     }
 
+    /// Detaches the views that begin in `[address, address + length)`. True where JavaScript has moved memory out of one of them, or has collected it
+    /// just now, so that the bytes may still be read.
     #[napi]
     pub fn end_views(&self, address: Address, length: f64) -> bool {
         let address = address.0 as usize;
@@ -188,7 +217,8 @@ impl NativeArena {
         !self.views.within(range).is_empty()
     }
 
-    #[napi]
+    /// An ArrayBuffer over live memory, without copy, of at least one byte. Host memory only.
+    #[napi(ts_return_type = "ArrayBuffer")]
     pub fn view<'env>(&self, env: &'env Env, address: Address, length: f64) -> Result<Unknown<'env>> {
         let (address, length) = (address.0 as usize, size(length)?);
         if !self.arena.host_memory() {
@@ -201,11 +231,14 @@ impl NativeArena {
         Ok(unsafe { Unknown::from_raw_unchecked(env.raw(), buffer) })
     }
 
+    /// Keeps the live allocation that holds the whole of `[address, address + length)`, at least a byte, until it is released: freeing it and closing are
+    /// ERR_ARENA_BUSY. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED.
     #[napi]
     pub fn pin(&self, address: Address, length: f64) -> Result<NativePin> {
         self.arena.pin(address.0 as usize, size(length)?).map(NativePin::new).map_err(thrown)
     }
 
+    /// `[address, bytes, ...]` of what is alive, in the order of addresses.
     #[napi]
     pub fn live(&self) -> BigUint64Array {
         BigUint64Array::new(
@@ -213,35 +246,42 @@ impl NativeArena {
         )
     }
 
+    /// Native backends only, on a native thread: rejects where the mapped range, in whole pages, cannot be given to a network card as one region; any of
+    /// the host can. ERR_CUDA_REGION.
     #[napi]
-    pub fn prove_one_region<'env>(&self, env: &'env Env, address: Address, bytes: f64) -> Result<Object<'env>> {
+    pub fn prove_one_region<'env>(&self, env: &'env Env, address: Address, bytes: f64) -> Result<PromiseRaw<'env, ()>> {
         let (arena, address, bytes) = (self.arena(), address.0 as usize, size(bytes)?);
         in_background(env, &MEMORY, move || arena.prove_one_region(address, bytes))
     }
 
+    /// A copy of device memory, made on a native thread; the memory is pinned meanwhile.
     #[napi]
-    pub fn copy_to_host<'env>(&self, env: &'env Env, address: Address, length: f64) -> Result<Object<'env>> {
+    pub fn copy_to_host<'env>(&self, env: &'env Env, address: Address, length: f64) -> Result<PromiseRaw<'env, Bytes>> {
         let (arena, address, length) = (self.arena(), address.0 as usize, size(length)?);
-        in_background(env, &MEMORY, move || arena.copy_to_host(address, length).map(OwnedBytes))
+        in_background(env, &MEMORY, move || arena.copy_to_host(address, length).map(Bytes))
     }
 
+    /// As `NativeBackend.freeDeviceBytes`.
     #[napi]
-    pub fn free_device_bytes<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+    pub fn free_device_bytes<'env>(&self, env: &'env Env) -> Result<PromiseRaw<'env, Option<f64>>> {
         let arena = self.arena();
-        in_background(env, &MEMORY, move || arena.cuda_device().map_or(Ok(-1.0), |device| device.free_bytes().map(|bytes| bytes as f64)))
+        in_background(env, &MEMORY, move || free_bytes(arena.cuda_device()))
     }
 
+    /// Bytes in huge pages now within `[address, address + length)`; null where the kernel does not say.
     #[napi]
-    pub fn huge_page_bytes(&self, address: Address, length: f64) -> f64 {
-        huge_page_bytes(address.0 as usize, length as usize).map_or(-1.0, |bytes| bytes as f64)
+    pub fn huge_page_bytes(&self, address: Address, length: f64) -> Option<f64> {
+        huge_page_bytes(address.0 as usize, length as usize).map(|bytes| bytes as f64)
     }
 }
 
+/// An arena over a native backend, whose error when the address space cannot be had comes through.
 #[napi]
 pub fn create_arena(backend: &NativeBackend, total_bytes: f64) -> Result<NativeArena> {
     Arena::with_backend(Box::new(backend.backend()), size(total_bytes)?).map(NativeArena::native).map_err(thrown)
 }
 
+/// An arena over `[base, base + totalBytes)` of a backend that JavaScript drives. `hostMemory`: the bytes can be touched by this process.
 #[napi]
 pub fn create_external_arena(base: Address, total_bytes: f64, granularity: f64, host_memory: bool) -> Result<NativeArena> {
     let memory = if host_memory { MemoryKind::Host } else { MemoryKind::None };
@@ -252,7 +292,7 @@ pub fn create_external_arena(base: Address, total_bytes: f64, granularity: f64, 
 fn give_back<'env, T: ToNapiValue + Send + 'static>(
     env: &'env Env,
     work: impl FnOnce() -> CoreResult<T> + Send + 'static,
-) -> Result<Object<'env>> {
+) -> Result<PromiseRaw<'env, T>> {
     let underway = GIVING_BACK.begin();
     in_background(env, &RELEASES, move || {
         let outcome = work();

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mx_core::error::{Error, Result};
 use mx_core::pool::Pool;
-use napi::bindgen_prelude::{Object, ToNapiValue};
-use napi::{Env, JsDeferred};
+use napi::bindgen_prelude::{PromiseRaw, ToNapiValue};
+use napi::{Env, JsDeferred, JsValue};
 use napi_derive::napi;
 
 use crate::failure::thrown;
@@ -23,7 +23,7 @@ type Deferred<T> = JsDeferred<T, Box<dyn FnOnce(Env) -> napi::Result<T>>>;
 type Open<T> = Arc<Mutex<Option<Deferred<T>>>>;
 
 /// Runs `work` on a thread of the pool; the promise has its result. A worker that ends meanwhile drops the answer.
-pub fn in_background<'env, T, Work>(env: &'env Env, pool: &'static Pool, work: Work) -> napi::Result<Object<'env>>
+pub fn in_background<'env, T, Work>(env: &'env Env, pool: &'static Pool, work: Work) -> napi::Result<PromiseRaw<'env, T>>
 where
     T: ToNapiValue + Send + 'static,
     Work: FnOnce() -> Result<T> + Send + 'static,
@@ -37,7 +37,7 @@ pub fn in_background_until<'env, T, Work>(
     pool: &'static Pool,
     stop: Option<&NativeStop>,
     work: Work,
-) -> napi::Result<Object<'env>>
+) -> napi::Result<PromiseRaw<'env, T>>
 where
     T: ToNapiValue + Send + 'static,
     Work: FnOnce() -> Result<T> + Send + 'static,
@@ -53,7 +53,7 @@ fn aborted() -> Error {
     Error::new("ERR_ABORTED", "the call was stopped")
 }
 
-fn start<'env, T, Work>(env: &'env Env, pool: &'static Pool, work: Work) -> napi::Result<(Object<'env>, Open<T>)>
+fn start<'env, T, Work>(env: &'env Env, pool: &'static Pool, work: Work) -> napi::Result<(PromiseRaw<'env, T>, Open<T>)>
 where
     T: ToNapiValue + Send + 'static,
     Work: FnOnce() -> Result<T> + Send + 'static,
@@ -70,7 +70,7 @@ where
         let message = "no native thread could be started: raise the limit on processes (ulimit -u, the cgroup's pids.max)";
         settle(&open, Err(Error::new("ERR_TRANSFER_NO_THREAD", message).caused_by("pthread_create", &error)));
     }
-    Ok((promise, open))
+    Ok((PromiseRaw::new(env.raw(), promise.raw()), open))
 }
 
 fn settle<T: ToNapiValue + Send + 'static>(open: &Open<T>, outcome: Result<T>) {
@@ -81,7 +81,7 @@ fn settle<T: ToNapiValue + Send + 'static>(open: &Open<T>, outcome: Result<T>) {
     }
 }
 
-/// Ends the wait for calls that were given it. The work itself runs on where it cannot be interrupted, as in a read of a file system that hangs, and
+/// Rejects the calls that were given it, with ERR_ABORTED. Work that cannot be interrupted, as in a read of a file system that hangs, runs on, and
 /// keeps no process alive.
 #[napi]
 pub struct NativeStop {

@@ -8,28 +8,37 @@ use napi_derive::napi;
 use crate::failure::thrown;
 use crate::transfer::{TransferFiles, TransferPieces, TransferSettings, core_settings, file_specs, segments};
 
+/// Bytes, powers of two, one entry per file.
 #[napi(object, object_from_js = false)]
 pub struct DirectAlignColumns {
+    /// Of file offsets and lengths.
     pub offset: Uint32Array,
+    /// Of addresses.
     pub memory: Uint32Array,
 }
 
-#[napi(js_name = "directAlign")]
+/// What direct reads of each file keep to, from what statx told: 4096 where it told nothing, and of offsets at least.
+#[napi]
 pub fn direct_align(dio_offset_align: Uint32Array, dio_mem_align: Uint32Array) -> DirectAlignColumns {
     let aligns = || dio_offset_align.iter().zip(dio_mem_align.iter()).map(|(offset, memory)| DirectAlign::new(*offset, *memory));
     let column = |of: fn(DirectAlign) -> u64| Uint32Array::new(aligns().map(|align| of(align) as u32).collect());
     DirectAlignColumns { offset: column(|align| align.offset), memory: column(|align| align.memory) }
 }
 
+/// The blocks of a transfer, were all of it read one way.
 #[napi(object, object_from_js = false)]
 #[derive(Default)]
 pub struct BlockCounts {
+    /// Buffered.
     pub buffered: f64,
+    /// Directly; beside them blocks that are buffered still: unaligned ends, and where the driver is `auto` short ranges.
     pub direct: f64,
     pub rest: f64,
+    /// Bytes of direct blocks that go through a bounce buffer.
     pub bounced_bytes: f64,
 }
 
+/// Cuts the pieces as a transfer would, and counts. Addresses may begin at 0: only their place in a huge page matters.
 #[napi]
 pub fn count_blocks(files: TransferFiles, pieces: TransferPieces, settings: TransferSettings) -> napi::Result<BlockCounts> {
     let files = file_specs(&files).map_err(thrown)?;

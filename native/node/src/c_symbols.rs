@@ -19,6 +19,9 @@ use napi_derive::napi;
 use crate::arena::NativeArena;
 use crate::failure::{failure_json, thrown};
 
+/// How C callers name the host.
+const HOST: i32 = -1;
+
 static ACTIVE: ActiveArena = ActiveArena::new();
 
 /// Null without an active arena, for another device than its own, and where the arena or its device refuses.
@@ -35,9 +38,14 @@ pub extern "C" fn mx_free(address: *mut c_void, _size: isize, _device: c_int, _s
 
 type ReportArgs = FnArgs<(String, String)>;
 
-/// See `src/native/addon.ts`.
+/// The arena that `mx_malloc` and `mx_free`, exported to C, act on; its backend must be native. `device`: number of its CUDA device, null for the host.
+/// `report`: what C callers are not told; it keeps no process alive. ERR_ARENA_ACTIVE over another that is open.
 #[napi]
-pub fn set_active_arena(arena: Option<&NativeArena>, device: i32, report: Function<'_, ReportArgs, ()>) -> napi::Result<()> {
+pub fn set_active_arena(
+    arena: Option<&NativeArena>,
+    device: Option<i32>,
+    #[napi(ts_arg_type = "(operation: string, failureJson: string) => void")] report: Function<'_, ReportArgs, ()>,
+) -> napi::Result<()> {
     let Some(arena) = arena else {
         return ACTIVE.set(None).map_err(thrown);
     };
@@ -45,10 +53,10 @@ pub fn set_active_arena(arena: Option<&NativeArena>, device: i32, report: Functi
     let tell = move |operation: &'static str, error: &Error| {
         report.call((operation.to_owned(), failure_json(error)).into(), ThreadsafeFunctionCallMode::NonBlocking);
     };
-    ACTIVE.set(Some(Activation::new(arena.arena(), device, tell))).map_err(thrown)
+    ACTIVE.set(Some(Activation::new(arena.arena(), device.unwrap_or(HOST), tell))).map_err(thrown)
 }
 
-/// See `src/native/addon.ts`.
+/// ERR_ARENA_ACTIVE where an arena is active that is open.
 #[napi]
 pub fn require_no_active_arena() -> napi::Result<()> {
     ACTIVE.require_none_but(None).map_err(thrown)

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use mx_core::checkpoint::{self, Columns, Headers, Index, Names, Shard, Table};
 use mx_core::error::Error;
 use mx_core::memory::collected;
-use napi::bindgen_prelude::{BigUint64Array, ClassInstance, Float64Array, Object, Uint8Array, Uint32Array};
+use napi::bindgen_prelude::{BigUint64Array, ClassInstance, Float64Array, PromiseRaw, Uint8Array, Uint32Array};
 use napi::{Env, Result};
 use napi_derive::napi;
 
 use crate::background::{FILES, NativeStop, in_background_until};
 use crate::failure::thrown;
 
+/// A parsed and validated `*.safetensors.index.json`: the files it names, in order of first mention, untrusted. Holds its weight map natively.
 #[napi]
 pub struct NativeIndex {
     index: Arc<Index>,
@@ -31,11 +32,14 @@ impl NativeIndex {
     }
 }
 
+/// Parses and validates an index file on a native thread.
 #[napi]
-pub fn read_index<'env>(env: &'env Env, path: String, stop: Option<&NativeStop>) -> Result<Object<'env>> {
+pub fn read_index<'env>(env: &'env Env, path: String, stop: Option<&NativeStop>) -> Result<PromiseRaw<'env, NativeIndex>> {
     in_background_until(env, &FILES, stop, move || Ok(NativeIndex { index: Arc::new(checkpoint::read_index(&path)?) }))
 }
 
+/// Opens, reads, validates all headers in parallel on native threads. `index` and `shardOfFile` (row of `paths` for each of the index's files) restrict
+/// the tensors to what the index assigns to each shard. `asked`: paths for `NativeHeaders.existing`.
 #[napi]
 pub fn open_shards<'env>(
     env: &'env Env,
@@ -45,7 +49,7 @@ pub fn open_shards<'env>(
     threads: u32,
     mut asked: Vec<String>,
     stop: Option<&NativeStop>,
-) -> Result<Object<'env>> {
+) -> Result<PromiseRaw<'env, NativeHeaders>> {
     let index = index.map(|given| given.index.clone());
     let shard_of_file = shard_of_file.to_vec();
     in_background_until(env, &FILES, stop, move || {
@@ -60,27 +64,42 @@ pub fn open_shards<'env>(
     })
 }
 
+/// One entry per shard, in the order of the paths given to `openShards`.
 #[napi(object, object_from_js = false)]
 pub struct ShardColumns {
+    /// File size in bytes.
     pub size: Float64Array,
+    /// File offset of the first data byte (8 + header length).
     pub data_start: Float64Array,
+    /// What tells each file again (device, inode number, time of modification and, where those do not last, its header), opaque: 6 entries per file. A
+    /// transfer compares it.
     pub identity: BigUint64Array,
+    /// Alignment in bytes that direct I/O needs for file offsets (statx STATX_DIOALIGN); 0 where the kernel does not say.
     pub dio_offset_align: Uint32Array,
+    /// The same for memory.
     pub dio_mem_align: Uint32Array,
+    /// How far the kernel reads ahead of one thread that reads through the page cache, in bytes.
     pub read_ahead_bytes: Float64Array,
+    /// 1 where the driver `auto` reads, or may read, through the page cache: short files, and where O_DIRECT is refused.
     pub cached_under_auto: Uint8Array,
 }
 
+/// One entry per tensor, sorted by (shard, file offset, position in the header).
 #[napi(object, object_from_js = false)]
 pub struct TensorColumns {
     pub count: u32,
+    /// UTF-8 of all names, one after the other; `nameEnd[i]` is the end of name i in bytes.
     pub name_bytes: Uint8Array,
     pub name_end: Float64Array,
+    /// True when every name is ASCII: then byte offsets are string offsets.
     pub names_ascii: bool,
+    /// Index into the dtype table of `checkpoint/dtype.ts`.
     pub dtype: Uint8Array,
     pub shard: Uint32Array,
+    /// Absolute file offset of the tensor's first byte.
     pub offset: Float64Array,
     pub length: Float64Array,
+    /// `dims[dimEnd[i - 1] .. dimEnd[i]]` is the shape of tensor i.
     pub dim_end: Uint32Array,
     pub dims: Float64Array,
 }
@@ -92,6 +111,7 @@ struct Handover {
     columns: Columns,
 }
 
+/// Headers of all shards, validated whole and, where an index was given, held against it.
 #[napi]
 pub struct NativeHeaders {
     shards: Vec<Shard>,
@@ -117,6 +137,7 @@ impl NativeHeaders {
         }
     }
 
+    /// Hands the columns over; a second call throws.
     #[napi]
     pub fn tensor_columns(&mut self) -> Result<TensorColumns> {
         let Some(Handover { name_bytes, name_end, columns }) = self.handover.take() else {
@@ -137,16 +158,19 @@ impl NativeHeaders {
         })
     }
 
+    /// Row of the tensor of that name, or null.
     #[napi]
-    pub fn find(&self, name: String) -> f64 {
-        self.names.find(&name).map_or(-1.0, |row| row as f64)
+    pub fn find(&self, name: String) -> Option<f64> {
+        self.names.find(&name).map(|row| row as f64)
     }
 
+    /// Those of the paths asked about that something was at, once the headers were read.
     #[napi]
     pub fn existing(&self) -> Vec<&str> {
         self.existing.iter().map(String::as_str).collect()
     }
 
+    /// `[key, value, key, value, ...]` of one shard's `__metadata__`.
     #[napi]
     pub fn metadata(&self, shard: u32) -> Vec<&str> {
         let shard = self.shards.get(shard as usize);

@@ -8,7 +8,7 @@ use napi_derive::napi;
 /// Signed: two threads that change it at once may pass through a sum that is none.
 static CLAIMED: AtomicI64 = AtomicI64::new(0);
 
-/// Ends with its object, which a worker that is terminated takes along.
+/// A part of `claimedBytes`. Ends with its object, which a worker that is terminated takes along.
 #[napi]
 pub struct NativeClaim {
     bytes: Cell<i64>,
@@ -17,6 +17,7 @@ pub struct NativeClaim {
 
 #[napi]
 impl NativeClaim {
+    /// The sum of the others when this one was made.
     #[napi]
     pub fn claimed_before(&self) -> f64 {
         self.claimed_before as f64
@@ -35,12 +36,14 @@ impl Drop for NativeClaim {
     }
 }
 
+/// Counts memory that a load will take, until that is changed to 0, or the object is gone with its thread.
 #[napi]
 pub fn claim_memory(bytes: f64) -> NativeClaim {
     let bytes = bytes as i64;
     NativeClaim { bytes: Cell::new(bytes), claimed_before: CLAIMED.fetch_add(bytes, Ordering::AcqRel) }
 }
 
+/// Of all threads of the process.
 #[napi]
 pub fn claimed_bytes() -> f64 {
     CLAIMED.load(Ordering::Acquire) as f64

@@ -161,11 +161,11 @@ fn adjust_external_memory(env: sys::napi_env, bytes: i64) {
     unsafe { sys::napi_adjust_external_memory(env, bytes, &mut total) };
 }
 
-/// Bytes for JavaScript, as a Uint8Array over them.
-pub struct OwnedBytes(pub Vec<u8>);
+/// Bytes for JavaScript, as a Uint8Array over them: `Bytes` of `src/native/hand-typed.ts`.
+pub struct Bytes(pub Vec<u8>);
 
-impl ToNapiValue for OwnedBytes {
-    unsafe fn to_napi_value(env: sys::napi_env, OwnedBytes(mut bytes): Self) -> Result<sys::napi_value> {
+impl ToNapiValue for Bytes {
+    unsafe fn to_napi_value(env: sys::napi_env, Bytes(mut bytes): Self) -> Result<sys::napi_value> {
         let (data, length) = (bytes.as_mut_ptr().cast(), bytes.len());
         // SAFETY: the vector owns the bytes, and moving it does not move them.
         let (buffer, _) = unsafe { External::create(env, data, length, Count::Counted, bytes) }?;

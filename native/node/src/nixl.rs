@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use mx_core::error::{Error, Result as CoreResult};
 use mx_core::io::identity::{IDENTITY_WORDS, Identity};
-use mx_core::nixl::ucx_settings::{self, UcxSetting, UcxSettingState};
+use mx_core::nixl::ucx_settings::{self, UcxSetting};
 use mx_core::nixl::{
     AgentSpec, AgentThread, Answer, Descriptor, HeldFile, Keep, Kind, NixlApi, PluginSpec, RegistrationSpec, Side, TransferSpec,
     why_not_loadable,
 };
-use napi::bindgen_prelude::{BigUint64Array, Float64Array, FnArgs, Function, Object, ToNapiValue, Uint8Array};
+use napi::bindgen_prelude::{BigUint64Array, Float64Array, FnArgs, Function, PromiseRaw, ToNapiValue, Uint8Array};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
-use napi::{Env, Result};
+use napi::{Env, JsValue, Result};
 use napi_derive::napi;
 
 use crate::arena::NativeArena;
@@ -22,37 +22,54 @@ use crate::background::{FILES, in_background};
 use crate::failure::{failure_json, thrown};
 use crate::transfer::unkept_bits;
 
+/// NIXL's library, loaded for good.
 #[napi]
 pub struct NativeNixl {
     api: Arc<NixlApi>,
-    ucx_settings: Vec<UcxSettingState>,
+    ucx_settings: Vec<ucx_settings::UcxSettingState>,
 }
 
+/// Puts the settings into the environment that C sees, then loads the library. `path` may be a bare name for the loader's search. ERR_NIXL_LOAD,
+/// ERR_NIXL_SYMBOLS, ERR_NIXL_STUB
 #[napi]
-pub fn load_nixl<'env>(env: &'env Env, path: String, settings: Vec<NixlUcxSetting>) -> Result<Object<'env>> {
-    let settings = settings.into_iter().map(NixlUcxSetting::into_core).collect::<Result<Vec<_>>>()?;
+pub fn load_nixl<'env>(env: &'env Env, path: String, settings: Vec<NativeUcxSetting>) -> Result<PromiseRaw<'env, NativeNixl>> {
+    let settings = settings.into_iter().map(NativeUcxSetting::into_core).collect::<Result<Vec<_>>>()?;
     let ucx_settings = ucx_settings::apply(&settings);
     in_background(env, &FILES, move || Ok(NativeNixl { api: Arc::new(NixlApi::load(&path)?), ucx_settings }))
 }
 
+/// What became of a setting.
+#[napi(string_enum = "kebab-case")]
+pub enum UcxSettingState {
+    /// Here, for this process, its children and every UCX loaded later.
+    Set,
+    /// By the user, and left as it is.
+    UserSet,
+    /// UCX was in the process already, with its default.
+    LoadedBefore,
+    /// By the C library, for lack of memory.
+    Refused,
+}
+
+/// A variable to set where neither it nor one of `others` is set and UCX is not loaded yet.
 #[napi(object, object_to_js = false)]
-pub struct NixlUcxSetting {
+pub struct NativeUcxSetting {
     pub variable: String,
     pub value: String,
     pub others: Vec<String>,
 }
 
-impl NixlUcxSetting {
+impl NativeUcxSetting {
     fn into_core(self) -> Result<UcxSetting> {
         let others = self.others.into_iter().map(CString::new).collect::<std::result::Result<_, _>>()?;
         Ok(UcxSetting { variable: CString::new(self.variable)?, value: CString::new(self.value)?, others })
     }
 }
 
-/// Empty when the library can be loaded.
+/// Why a shared library cannot be loaded; null when it can, and then it is.
 #[napi]
-pub fn why_library_not_loadable(name: String) -> String {
-    why_not_loadable(&name).unwrap_or_default()
+pub fn why_library_not_loadable(name: String) -> Option<String> {
+    why_not_loadable(&name)
 }
 
 #[napi(object, object_to_js = false)]
@@ -60,21 +77,30 @@ pub struct NixlPluginSpec {
     pub name: String,
     /// `[key, value, key, value, ...]`
     pub parameters: Vec<String>,
+    /// After a failure other pieces may still be moving, until the agent ends.
     pub strands: bool,
 }
 
-#[napi(object, object_to_js = false)]
+#[napi(object, object_to_js = false, use_nullable = true)]
 pub struct NixlAgentSpec {
     pub name: String,
     pub progress_thread: bool,
-    /// -1 for none.
-    pub listen_port: i32,
+    pub listen_port: Option<u16>,
     pub plugins: Vec<NixlPluginSpec>,
 }
 
+/// What descriptors stand for.
+#[napi(string_enum = "UPPERCASE")]
+pub enum SegmentKind {
+    Dram,
+    Vram,
+    File,
+}
+
+/// Pieces of memory, `device` its number; or of a file: `address` is the offset, `device` the descriptor.
 #[napi(object, object_to_js = false)]
 pub struct NixlDescriptors {
-    pub kind: u32,
+    pub kind: SegmentKind,
     pub address: BigUint64Array,
     pub length: Float64Array,
     pub device: f64,
@@ -82,36 +108,56 @@ pub struct NixlDescriptors {
 
 #[napi(object, object_to_js = false)]
 pub struct NixlTransferSpec {
+    /// Row of the plugin in the agent's specification.
     pub plugin: u32,
     pub write: bool,
     pub local: NixlDescriptors,
     pub remote: NixlDescriptors,
+    /// Agent of the remote side; undefined for this one.
+    #[napi(ts_type = "string | undefined")]
     pub agent: Option<String>,
+    /// Registrations in use: none is undone before the transfer is released.
     pub registrations: Vec<f64>,
+    /// File of the remote side, for errors.
+    #[napi(ts_type = "string | undefined")]
     pub file: Option<String>,
 }
 
+type FailureArgs = FnArgs<(Option<String>,)>;
 type AgentArgs = FnArgs<(Option<String>, Option<Vec<String>>)>;
 
 #[napi]
 impl NativeNixl {
+    /// File it was loaded from, as the loader says.
     #[napi(getter)]
     pub fn path(&self) -> &str {
         &self.api.path
     }
 
+    /// What became of each setting, in their order; the first load of the process settles it.
     #[napi(getter)]
-    pub fn ucx_settings(&self) -> Vec<&'static str> {
-        self.ucx_settings.iter().map(|state| state.name()).collect()
+    pub fn ucx_settings(&self) -> Vec<UcxSettingState> {
+        let told = |state: &ucx_settings::UcxSettingState| match state {
+            ucx_settings::UcxSettingState::Set => UcxSettingState::Set,
+            ucx_settings::UcxSettingState::UserSet => UcxSettingState::UserSet,
+            ucx_settings::UcxSettingState::LoadedBefore => UcxSettingState::LoadedBefore,
+            ucx_settings::UcxSettingState::Refused => UcxSettingState::Refused,
+        };
+        self.ucx_settings.iter().map(told).collect()
     }
 
+    /// Makes an agent on a thread of its own; `answer` comes once, with the names of all plugins.
     #[napi]
-    pub fn create_agent(&self, spec: NixlAgentSpec, answer: Function<'_, AgentArgs, ()>) -> Result<NativeNixlAgent> {
+    pub fn create_agent(
+        &self,
+        spec: NixlAgentSpec,
+        #[napi(ts_arg_type = "(failureJson: string | null, plugins: string[] | null) => void")] answer: Function<'_, AgentArgs, ()>,
+    ) -> Result<NativeNixlAgent> {
         let answer = answer.build_threadsafe_function::<AgentArgs>().callee_handled::<false>().build()?;
         let spec = AgentSpec {
             name: spec.name,
             progress_thread: spec.progress_thread,
-            listen_port: u16::try_from(spec.listen_port).ok(),
+            listen_port: spec.listen_port,
             plugins: spec
                 .plugins
                 .into_iter()
@@ -130,6 +176,7 @@ impl NativeNixl {
     }
 }
 
+/// All calls run in order on the agent's thread; none blocks JavaScript. Dropped unclosed it closes itself.
 #[napi]
 pub struct NativeNixlAgent {
     thread: AgentThread,
@@ -137,6 +184,7 @@ pub struct NativeNixlAgent {
 
 #[napi]
 impl NativeNixlAgent {
+    /// `pins`: `[address, length, ...]` within allocations of `arena`, held like `file` until the registration is undone. Its number.
     #[napi]
     pub fn register<'env>(
         &self,
@@ -146,7 +194,7 @@ impl NativeNixlAgent {
         arena: Option<&NativeArena>,
         pins: Option<BigUint64Array>,
         file: Option<&NativeFile>,
-    ) -> Result<Object<'env>> {
+    ) -> Result<PromiseRaw<'env, f64>> {
         let (kind, descriptors) = descriptors(&pieces).map_err(thrown)?;
         let mut keep: Vec<Keep> = Vec::new();
         if let Some(arena) = arena {
@@ -162,13 +210,14 @@ impl NativeNixlAgent {
         answered(env, |answer| self.thread.register(spec, answer), |number| number as f64)
     }
 
+    /// ERR_NIXL_BUSY while a transfer that uses it is not released.
     #[napi]
-    pub fn deregister<'env>(&self, env: &'env Env, registration: f64) -> Result<Object<'env>> {
+    pub fn deregister<'env>(&self, env: &'env Env, registration: f64) -> Result<PromiseRaw<'env, ()>> {
         answered(env, |answer| self.thread.deregister(registration as u64, answer), |()| ())
     }
 
     #[napi]
-    pub fn create_transfer<'env>(&self, env: &'env Env, spec: NixlTransferSpec) -> Result<Object<'env>> {
+    pub fn create_transfer<'env>(&self, env: &'env Env, spec: NixlTransferSpec) -> Result<PromiseRaw<'env, f64>> {
         let side = |pieces: &NixlDescriptors| descriptors(pieces).map(|(kind, descriptors)| Side { kind, descriptors });
         let spec = TransferSpec {
             plugin: spec.plugin as usize,
@@ -182,10 +231,16 @@ impl NativeNixlAgent {
         answered(env, |answer| self.thread.create_transfer(spec, answer), |number| number as f64)
     }
 
+    /// `done` comes once, at the end, a failure or an abort; `settled` once nothing is in flight, and keeps no process alive.
     #[napi]
-    pub fn post(&self, transfer: f64, done: Function<'_, FnArgs<(Option<String>,)>, ()>, settled: Function<'_, (), ()>) -> Result<()> {
+    pub fn post(
+        &self,
+        transfer: f64,
+        #[napi(ts_arg_type = "(failureJson: string | null) => void")] done: Function<'_, FailureArgs, ()>,
+        settled: Function<'_, (), ()>,
+    ) -> Result<()> {
         // Whoever waits keeps the event loop alive; a transfer that was given up must not.
-        let done = done.build_threadsafe_function::<FnArgs<(Option<String>,)>>().callee_handled::<false>().build()?;
+        let done = done.build_threadsafe_function::<FailureArgs>().callee_handled::<false>().build()?;
         let settled = settled.build_threadsafe_function::<()>().callee_handled::<false>().weak::<true>().build()?;
         self.thread.post(
             transfer as u64,
@@ -205,29 +260,31 @@ impl NativeNixlAgent {
     }
 
     #[napi]
-    pub fn release_transfer<'env>(&self, env: &'env Env, transfer: f64) -> Result<Object<'env>> {
+    pub fn release_transfer<'env>(&self, env: &'env Env, transfer: f64) -> Result<PromiseRaw<'env, ()>> {
         answered(env, |answer| self.thread.release_transfer(transfer as u64, answer), |()| ())
     }
 
     #[napi]
-    pub fn metadata<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+    pub fn metadata<'env>(&self, env: &'env Env) -> Result<PromiseRaw<'env, Uint8Array>> {
         answered(env, |answer| self.thread.metadata(answer), Uint8Array::from)
     }
 
+    /// Name of the other agent.
     #[napi]
-    pub fn load_remote<'env>(&self, env: &'env Env, metadata: Uint8Array) -> Result<Object<'env>> {
+    pub fn load_remote<'env>(&self, env: &'env Env, metadata: Uint8Array) -> Result<PromiseRaw<'env, String>> {
         let metadata = metadata.to_vec();
         answered(env, |answer| self.thread.load_remote(metadata, answer), |name| name)
     }
 
     #[napi]
-    pub fn forget_remote<'env>(&self, env: &'env Env, name: String) -> Result<Object<'env>> {
+    pub fn forget_remote<'env>(&self, env: &'env Env, name: String) -> Result<PromiseRaw<'env, ()>> {
         answered(env, |answer| self.thread.forget_remote(name, answer), |()| ())
     }
 
+    /// Aborts, waits for what is in flight, gives everything back, ends. `done` keeps no process alive.
     #[napi]
-    pub fn close(&self, done: Function<'_, FnArgs<(Option<String>,)>, ()>) -> Result<()> {
-        let done = done.build_threadsafe_function::<FnArgs<(Option<String>,)>>().callee_handled::<false>().weak::<true>().build()?;
+    pub fn close(&self, #[napi(ts_arg_type = "(failureJson: string | null) => void")] done: Function<'_, FailureArgs, ()>) -> Result<()> {
+        let done = done.build_threadsafe_function::<FailureArgs>().callee_handled::<false>().weak::<true>().build()?;
         self.thread.close(Box::new(move |outcome| {
             done.call((outcome.err().map(|error| failure_json(&error)),).into(), ThreadsafeFunctionCallMode::NonBlocking);
         }));
@@ -235,7 +292,7 @@ impl NativeNixlAgent {
     }
 }
 
-/// A file of its own; registrations hold it beyond `close`.
+/// A file opened, or a descriptor duplicated, for NIXL. Registrations hold it beyond `close`.
 #[napi]
 pub struct NativeFile {
     file: RefCell<Option<Arc<HeldFile>>>,
@@ -258,23 +315,27 @@ impl NativeFile {
         Ok(self.held()?.number())
     }
 
+    /// Path where it is known.
     #[napi(getter)]
     pub fn name(&self) -> Result<String> {
         Ok(self.held()?.name().to_owned())
     }
 
+    /// Bytes when it was opened.
     #[napi(getter)]
     pub fn size(&self) -> Result<f64> {
         Ok(self.held()?.size() as f64)
     }
 
+    /// What of the planned identity its file system did not keep, as in `TransferSummary`.
     #[napi(getter)]
     pub fn unkept(&self) -> Result<u32> {
         Ok(unkept_bits(self.held()?.unkept()).into())
     }
 
+    /// ERR_TRANSFER_FILE_CHANGED when it is not what it was when it was opened.
     #[napi]
-    pub fn require_unchanged<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+    pub fn require_unchanged<'env>(&self, env: &'env Env) -> Result<PromiseRaw<'env, ()>> {
         let file = self.held()?;
         in_background(env, &FILES, move || file.require_unchanged())
     }
@@ -285,19 +346,26 @@ impl NativeFile {
     }
 }
 
+/// ERR_TRANSFER_OPEN
 #[napi]
 pub fn duplicate_file(fd: i32) -> Result<NativeFile> {
     HeldFile::duplicate(fd).map(NativeFile::over).map_err(thrown)
 }
 
+/// With `planned` and `size` of a plan: ERR_TRANSFER_FILE_CHANGED when the file is another, or in another state. ERR_TRANSFER_OPEN
 #[napi]
-pub fn open_file<'env>(env: &'env Env, path: String, planned: Option<BigUint64Array>, size: Option<f64>) -> Result<Object<'env>> {
+pub fn open_file<'env>(
+    env: &'env Env,
+    path: String,
+    planned: Option<BigUint64Array>,
+    size: Option<f64>,
+) -> Result<PromiseRaw<'env, NativeFile>> {
     let planned = planned.and_then(|words| Some(Identity::from_words(*words.first_chunk::<IDENTITY_WORDS>()?, size? as u64)));
     in_background(env, &FILES, move || HeldFile::open(Path::new(&path), planned.as_ref()).map(NativeFile::over))
 }
 
 /// A promise for what the agent's thread answers.
-fn answered<'env, T, R>(env: &'env Env, ask: impl FnOnce(Answer<T>), convert: fn(T) -> R) -> Result<Object<'env>>
+fn answered<'env, T, R>(env: &'env Env, ask: impl FnOnce(Answer<T>), convert: fn(T) -> R) -> Result<PromiseRaw<'env, R>>
 where
     T: Send + 'static,
     R: ToNapiValue + Send + 'static,
@@ -309,7 +377,7 @@ where
         }
         Err(error) => deferred.reject(thrown(error)),
     }));
-    Ok(promise)
+    Ok(PromiseRaw::new(env.raw(), promise.raw()))
 }
 
 fn pairs(flat: Vec<String>) -> Vec<(String, String)> {
@@ -324,5 +392,10 @@ fn descriptors(pieces: &NixlDescriptors) -> CoreResult<(Kind, Vec<Descriptor>)> 
     let device = pieces.device as u64;
     let columns = pieces.address.iter().zip(pieces.length.iter());
     let list = columns.map(|(address, length)| Descriptor { address: *address, length: *length as u64, device }).collect();
-    Ok((Kind::try_from(pieces.kind)?, list))
+    let kind = match pieces.kind {
+        SegmentKind::Dram => Kind::Dram,
+        SegmentKind::Vram => Kind::Vram,
+        SegmentKind::File => Kind::File,
+    };
+    Ok((kind, list))
 }

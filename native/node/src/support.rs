@@ -4,15 +4,17 @@ use std::path::Path;
 
 use mx_core::io::{support, sys};
 use napi::Env;
-use napi::bindgen_prelude::Object;
+use napi::bindgen_prelude::PromiseRaw;
 use napi_derive::napi;
 
 use crate::background::{FILES, in_background};
 
-#[napi(object, object_from_js = false)]
+/// What the io_uring and direct I/O checks of the probe found: name of the errno, null where it works.
+#[napi(object, object_from_js = false, use_nullable = true)]
 pub struct IoSupport {
-    pub io_uring: String,
-    pub direct_io: String,
+    pub io_uring: Option<String>,
+    pub direct_io: Option<String>,
+    /// As in `ShardColumns`.
     pub dio_offset_align: u32,
     pub dio_mem_align: u32,
 }
@@ -27,13 +29,14 @@ pub fn page_bytes() -> u32 {
     sys::page_bytes() as u32
 }
 
+/// Processors this process may use: affinity and cgroup quota counted in.
 #[napi]
 pub fn available_parallelism() -> u32 {
     support::available_parallelism() as u32
 }
 
 #[napi]
-pub fn io_support<'env>(env: &'env Env, path: String) -> napi::Result<Object<'env>> {
+pub fn io_support<'env>(env: &'env Env, path: String) -> napi::Result<PromiseRaw<'env, IoSupport>> {
     in_background(env, &FILES, move || {
         let found = support::io_support(Path::new(&path));
         Ok(IoSupport {

@@ -13,7 +13,7 @@ use mx_core::io::layout::{DirectAlign, Segment};
 use mx_core::io::map;
 use mx_core::io::transfer::{Driver, Settings, Summary, Transfer};
 use napi::Env;
-use napi::bindgen_prelude::{BigUint64Array, Float64Array, FnArgs, Function, Object, Uint8Array, Uint32Array};
+use napi::bindgen_prelude::{BigUint64Array, Float64Array, FnArgs, Function, PromiseRaw, Uint8Array, Uint32Array};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 
@@ -21,15 +21,18 @@ use crate::arena::NativeArena;
 use crate::background::{FILES, in_background};
 use crate::failure::{failure_json, thrown};
 
+/// Files of a transfer, one entry per file: path and the identity that the plan was made from.
 #[napi(object, object_to_js = false)]
 pub struct TransferFiles {
     pub paths: Vec<String>,
     pub size: Float64Array,
+    /// As in `ShardColumns`.
     pub identity: BigUint64Array,
     pub dio_offset_align: Uint32Array,
     pub dio_mem_align: Uint32Array,
 }
 
+/// What to read, one entry per piece, sorted by (file, offset), pieces of a file not overlapping.
 #[napi(object, object_to_js = false)]
 pub struct TransferPieces {
     pub file: Uint32Array,
@@ -38,27 +41,52 @@ pub struct TransferPieces {
     pub address: BigUint64Array,
 }
 
+/// Which lanes a transfer may use: buffered reads only, direct ones where they can be made, or both at once with a way out.
+#[napi(string_enum)]
+pub enum ReadDriver {
+    #[napi(value = "pread")]
+    Pread,
+    #[napi(value = "io_uring")]
+    IoUring,
+    #[napi(value = "auto")]
+    Auto,
+}
+
 #[napi(object, object_to_js = false)]
 pub struct TransferSettings {
-    pub driver: u32,
+    pub driver: ReadDriver,
+    /// Reading threads.
     pub threads: u32,
+    /// Longest single read in bytes, buffered.
     pub buffered_block_bytes: f64,
+    /// The same, direct.
     pub direct_block_bytes: f64,
+    /// Direct reads in flight.
     pub queue_depth: u32,
+    /// For tests: `[kind, nth, value, ...]`: 0 the nth read fails with errno value, 1 it brings at most value bytes, 2 it stalls for value ms, 3 as 0 for
+    /// direct reads only, 4 io_uring_enter fails with errno value from its nth call on.
     pub faults: Option<Float64Array>,
 }
 
+/// What a transfer did, one entry per file.
 #[napi(object, object_from_js = false)]
 pub struct TransferSummary {
     pub buffered_bytes: Float64Array,
-    pub cached_bytes: Float64Array,
+    /// Of `bufferedBytes`, those found in the page cache beforehand; null where nobody asked.
+    #[napi(ts_type = "(number | null)[]")]
+    pub cached_bytes: Vec<Option<f64>>,
     pub direct_bytes: Float64Array,
+    /// 1 where direct reads were made by threads: io_uring is refused, or not known to be sound on the file system.
     pub direct_by_threads: Uint8Array,
+    /// Why a file was not read the way `auto` prefers; empty where it was.
     pub fallback: Vec<String>,
+    /// What of each file's identity its file system did not keep: bit 0 the inode number, bit 1 the time of modification.
     pub unkept: Uint8Array,
+    /// Reads made, of both lanes.
     pub reads: f64,
 }
 
+/// A transfer in flight. It pins its allocations in the arena until it has settled.
 #[napi]
 pub struct NativeTransfer {
     transfer: Transfer,
@@ -66,11 +94,13 @@ pub struct NativeTransfer {
 
 #[napi]
 impl NativeTransfer {
+    /// Bytes in place so far.
     #[napi]
     pub fn progress_bytes(&self) -> f64 {
         self.transfer.progress_bytes() as f64
     }
 
+    /// Starts no further reads. The `done` callback comes no later than now; `settled` when the last read has returned.
     #[napi]
     pub fn abort(&self) {
         self.transfer.abort();
@@ -79,13 +109,14 @@ impl NativeTransfer {
 
 type DoneArgs = FnArgs<(Option<String>, Option<TransferSummary>)>;
 
+/// Starts reading into `arena`. `done` comes exactly once, `settled` once after nothing is in flight any more.
 #[napi]
 pub fn start_transfer(
     arena: &NativeArena,
     files: TransferFiles,
     pieces: TransferPieces,
     settings: TransferSettings,
-    done: Function<'_, DoneArgs, ()>,
+    #[napi(ts_arg_type = "(failureJson: string | null, summary: TransferSummary | null) => void")] done: Function<'_, DoneArgs, ()>,
     settled: Function<'_, (), ()>,
 ) -> napi::Result<NativeTransfer> {
     let files = file_specs(&files).map_err(thrown)?;
@@ -118,8 +149,15 @@ pub fn start_transfer(
     Ok(NativeTransfer { transfer })
 }
 
+/// Maps each piece privately over its place in a host arena, on a native thread: addresses congruent to file offsets modulo the page size, the pages of
+/// a piece belong to no other. Resolves to what `TransferSummary.unkept` holds.
 #[napi]
-pub fn map_files<'env>(env: &'env Env, arena: &NativeArena, files: TransferFiles, pieces: TransferPieces) -> napi::Result<Object<'env>> {
+pub fn map_files<'env>(
+    env: &'env Env,
+    arena: &NativeArena,
+    files: TransferFiles,
+    pieces: TransferPieces,
+) -> napi::Result<PromiseRaw<'env, Uint8Array>> {
     let files = file_specs(&files).map_err(thrown)?;
     let pieces = segments(&pieces, &files).map_err(thrown)?;
     let arena = arena.arena();
@@ -197,10 +235,9 @@ pub fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<S
 
 pub fn core_settings(settings: &TransferSettings) -> CoreResult<(Settings, FaultPlan)> {
     let driver = match settings.driver {
-        0 => Driver::Pread,
-        1 => Driver::IoUring,
-        2 => Driver::Auto,
-        _ => return Err(misshapen("driver")),
+        ReadDriver::Pread => Driver::Pread,
+        ReadDriver::IoUring => Driver::IoUring,
+        ReadDriver::Auto => Driver::Auto,
     };
     let mut faults = Vec::new();
     for plan in settings.faults.iter().flat_map(|faults| faults.chunks_exact(3)) {
@@ -229,7 +266,7 @@ fn js_summary(summary: Summary) -> TransferSummary {
     let column = |value: fn(&mx_core::io::transfer::FileSummary) -> f64| Float64Array::new(summary.files.iter().map(value).collect());
     TransferSummary {
         buffered_bytes: column(|file| file.buffered_bytes as f64),
-        cached_bytes: column(|file| file.cached_bytes.map_or(-1.0, |bytes| bytes as f64)),
+        cached_bytes: summary.files.iter().map(|file| file.cached_bytes.map(|bytes| bytes as f64)).collect(),
         direct_bytes: column(|file| file.direct_bytes as f64),
         direct_by_threads: Uint8Array::new(summary.files.iter().map(|file| u8::from(file.direct_by_threads)).collect()),
         fallback: summary.files.iter().map(|file| file.fallback.clone()).collect(),

@@ -22,7 +22,7 @@ export async function whyGdsUnavailable(options: NixlApiOptions, read: ReadText)
   // The cheapest first: without the module nothing has to be loaded.
   if (!/^nvidia_fs /m.test(read("/proc/modules") ?? "")) return "the kernel module nvidia_fs is not loaded (/proc/modules)";
   const refusals = cufileNames.map((name) => addon().whyLibraryNotLoadable(name));
-  if (!refusals.includes("")) return `cuFile cannot be loaded: ${refusals.join("; ")}`;
+  if (!refusals.includes(null)) return `cuFile cannot be loaded: ${refusals.join("; ")}`;
   try {
     await loadNixl(options);
   } catch (thrown) {

@@ -1,8 +1,8 @@
 import { type Allocation, releaseInBackground } from "../../arena/allocation.js";
 import { entryOf } from "../../columns.js";
 import { errorOf, hasCode } from "../../errors.js";
-import type { Bytes } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
+import type { Bytes } from "../../native/hand-typed.js";
 import { addressText } from "../../plain-data.js";
 import type { WindowsSummary } from "../nixl/windows.js";
 import type { GdsPath } from "./path-statistics.js";

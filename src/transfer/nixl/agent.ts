@@ -16,7 +16,7 @@ import { within } from "../waiting.js";
 import type { AgentHandle } from "./agent-handle.js";
 import { loadNixl, type NixlApi, type NixlApiOptions } from "./api.js";
 import { cutRegions } from "./arena-regions.js";
-import { nativeDescriptors, type Pieces } from "./descriptors.js";
+import type { Pieces } from "./descriptors.js";
 import { pluginTraits, withThreads } from "./plugins.js";
 import { Registration } from "./registration.js";
 import { type NixlTransferOptions, Transfer } from "./transfer.js";
@@ -107,7 +107,7 @@ export class NixlAgent implements AgentHandle {
     const spec = {
       name: options.name,
       progressThread: options.progressThread ?? true,
-      listenPort: options.listenPort ?? -1,
+      listenPort: options.listenPort ?? null,
       plugins: Object.entries(options.plugins).map(([name, parameters]) => ({
         name,
         parameters: Object.entries(withThreads(name, parameters)).flat(),
@@ -164,7 +164,7 @@ export class NixlAgent implements AgentHandle {
       pins[2 * at] = address;
       pins[2 * at + 1] = BigInt(entryOf(pieces.length, at));
     });
-    const number = await awaitNative(() => this.native.register(row, nativeDescriptors(full), arena.native, pins, null));
+    const number = await awaitNative(() => this.native.register(row, full, arena.native, pins, null));
     return new Registration(this, number, full, this.plugins[row] ?? "", undefined);
   }
 
@@ -189,7 +189,7 @@ export class NixlAgent implements AgentHandle {
     };
     const regions = await cutRegions(arena, pins, spans, plugin);
     const full: Pieces = { ...memory, address: regions.address, length: regions.length };
-    const number = await awaitNative(() => this.native.register(row, nativeDescriptors(full), arena.native, pins, null));
+    const number = await awaitNative(() => this.native.register(row, full, arena.native, pins, null));
     return new Registration(this, number, full, plugin, undefined, regions);
   }
 
@@ -227,7 +227,7 @@ export class NixlAgent implements AgentHandle {
     const { name } = file;
     const arena = pinned?.arena.native ?? null;
     try {
-      const number = await awaitNative(() => this.native.register(row, nativeDescriptors(pieces), arena, pins, file));
+      const number = await awaitNative(() => this.native.register(row, pieces, arena, pins, file));
       return new Registration(this, number, pieces, this.plugins[row] ?? "", name);
     } catch (thrown) {
       throw withFile(thrown, name);
@@ -242,7 +242,7 @@ export class NixlAgent implements AgentHandle {
     this.#requireOpen();
     const row = this.#row(plugin);
     const pins = BigUint64Array.of(pinned.address, BigInt(pinned.length));
-    const number = await awaitNative(() => this.native.register(row, nativeDescriptors(pieces), pinned.arena.native, pins, null));
+    const number = await awaitNative(() => this.native.register(row, pieces, pinned.arena.native, pins, null));
     return new Registration(this, number, pieces, this.plugins[row] ?? "", undefined);
   }
 

@@ -1,10 +1,7 @@
 import { entryOf } from "../../columns.js";
-import type { NixlDescriptors } from "../../native/addon.js";
+import type { SegmentKind } from "../../native/addon.js";
 
-/** What descriptors stand for, in NIXL's words. */
-export type SegmentKind = "DRAM" | "VRAM" | "FILE";
-
-const kindNumbers = { DRAM: 0, VRAM: 1, FILE: 4 } as const satisfies Record<SegmentKind, number>;
+export type { SegmentKind };
 
 /** Pieces of one kind on one device, as parallel columns. For a FILE the addresses are file offsets and the device is the descriptor. */
 export interface Pieces {
@@ -13,11 +10,6 @@ export interface Pieces {
   readonly address: BigUint64Array;
   /** Bytes. */
   readonly length: Float64Array;
-}
-
-/** @internal */
-export function nativeDescriptors(pieces: Pieces): NixlDescriptors {
-  return { kind: kindNumbers[pieces.kind], device: pieces.device, address: pieces.address, length: pieces.length };
 }
 
 /** The regions of `[address, bytes, ...]`, ascending; those side by side become one where `joined`. */

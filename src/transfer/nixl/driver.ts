@@ -226,7 +226,7 @@ class NixlBatch implements Transfer {
     }
     return {
       bufferedBytes,
-      cachedBytes: new Float64Array(count).fill(-1),
+      cachedBytes: new Array<null>(count).fill(null),
       directBytes: new Float64Array(count),
       fallback: new Array<string>(count).fill(""),
       reads,

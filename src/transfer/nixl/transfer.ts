@@ -7,7 +7,7 @@ import { deferred } from "../deferred.js";
 import { keepingAlive } from "../settled.js";
 import { abandon, transferOutcome } from "../waiting.js";
 import type { AgentHandle } from "./agent-handle.js";
-import { nativeDescriptors, type Pieces, pieceBytes } from "./descriptors.js";
+import { type Pieces, pieceBytes } from "./descriptors.js";
 import type { Registration } from "./registration.js";
 
 export interface NixlTransferOptions {
@@ -61,8 +61,8 @@ export class Transfer {
     const spec: NixlTransferSpec = {
       plugin,
       write: options.operation === "write",
-      local: nativeDescriptors(options.local),
-      remote: nativeDescriptors(options.remote),
+      local: options.local,
+      remote: options.remote,
       agent: options.remoteAgent,
       registrations: options.registrations.map((registration) => registration.number),
       file: options.registrations.find((registration) => registration.file !== undefined)?.file,

@@ -1,4 +1,4 @@
-import type { NativeNixl, NativeUcxSetting, NativeUcxSettingState } from "../../native/addon.js";
+import type { NativeNixl, NativeUcxSetting, UcxSettingState } from "../../native/addon.js";
 
 /** A variable that keeps UCX from harming its host process. */
 export interface UcxSetting {
@@ -43,7 +43,7 @@ export const nativeUcxSettings: NativeUcxSetting[] = ucxSettings.map(({ variable
 /** A setting, and what became of it in this process. */
 export interface SettledUcxSetting {
   readonly setting: UcxSetting;
-  readonly state: NativeUcxSettingState;
+  readonly state: UcxSettingState;
   /** The same in words, with what to do about it. */
   readonly meaning: string;
 }
@@ -51,12 +51,12 @@ export interface SettledUcxSetting {
 /** What became of each setting when NIXL was loaded. */
 export function settledUcxSettings({ ucxSettings: states }: NativeNixl): SettledUcxSetting[] {
   return ucxSettings.map((setting, index) => {
-    const state = states[index] as NativeUcxSettingState;
+    const state = states[index] as UcxSettingState;
     return { setting, state, meaning: meaningOf(setting, state) };
   });
 }
 
-function meaningOf({ variable, value, others, why }: UcxSetting, state: NativeUcxSettingState): string {
+function meaningOf({ variable, value, others, why }: UcxSetting, state: UcxSettingState): string {
   if (state === "set") return `${variable}=${value} was set for this process and its children`;
   if (state === "user-set") return `${[variable, ...others].join(" or ")} was set before, and is left as it is`;
   const reason = state === "refused" ? "there was no memory to set it" : "UCX was loaded before this package could set it";

@@ -7,8 +7,8 @@ import { identityOf } from "../files.js";
 export class SummarySum {
   readonly #bufferedBytes: Float64Array;
   readonly #directBytes: Float64Array;
-  /** -1 for a file that no window read, NaN once one did not ask. */
-  readonly #cachedBytes: Float64Array;
+  /** undefined for a file that no window read, null once one did not ask. */
+  readonly #cachedBytes: (number | null | undefined)[];
   readonly #directByThreads: Uint8Array;
   readonly #unkept: Uint8Array;
   readonly #fallback: Set<string>[];
@@ -17,7 +17,7 @@ export class SummarySum {
   constructor(files: number) {
     this.#bufferedBytes = new Float64Array(files);
     this.#directBytes = new Float64Array(files);
-    this.#cachedBytes = new Float64Array(files).fill(-1);
+    this.#cachedBytes = new Array<undefined>(files).fill(undefined);
     this.#directByThreads = new Uint8Array(files);
     this.#unkept = new Uint8Array(files);
     this.#fallback = Array.from({ length: files }, () => new Set<string>());
@@ -28,8 +28,8 @@ export class SummarySum {
     for (const [row, file] of files.entries()) {
       this.#bufferedBytes[file] = entryOf(this.#bufferedBytes, file) + entryOf(window.bufferedBytes, row);
       this.#directBytes[file] = entryOf(this.#directBytes, file) + entryOf(window.directBytes, row);
-      const [known, cached] = [this.#cachedBytes[file] ?? -1, window.cachedBytes[row] ?? -1];
-      this.#cachedBytes[file] = cached === -1 ? Number.NaN : known === -1 ? cached : known + cached;
+      const [known = 0, cached] = [this.#cachedBytes[file], entryOf(window.cachedBytes, row)];
+      this.#cachedBytes[file] = known === null || cached === null ? null : known + cached;
       if (window.directByThreads[row] === 1) this.#directByThreads[file] = 1;
       this.#unkept[file] = entryOf(this.#unkept, file) | entryOf(window.unkept, row);
       const reason = window.fallback[row] ?? "";
@@ -41,7 +41,7 @@ export class SummarySum {
   build(): BatchSummary {
     return {
       bufferedBytes: this.#bufferedBytes,
-      cachedBytes: this.#cachedBytes.map((bytes) => (Number.isNaN(bytes) ? -1 : bytes)),
+      cachedBytes: this.#cachedBytes.map((bytes) => bytes ?? null),
       directBytes: this.#directBytes,
       fallback: this.#fallback.map((reasons) => [...reasons].join("; ")),
       reads: this.#reads,

@@ -9,10 +9,10 @@ use crate::error::errno_name;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IoSupport {
-    /// Errno name, empty where io_uring works.
-    pub io_uring: String,
+    /// Errno name, None where io_uring works.
+    pub io_uring: Option<String>,
     /// Errno name, empty where a file at the path can be read with O_DIRECT.
-    pub direct_io: String,
+    pub direct_io: Option<String>,
     /// As [`sys::DirectIo::align`].
     pub dio_offset_align: u32,
     pub dio_mem_align: u32,
@@ -21,8 +21,8 @@ pub struct IoSupport {
 /// Tries io_uring, and one direct read of the file at `path` (a folder answers for what opens in it: EISDIR).
 pub fn io_support(path: &Path) -> IoSupport {
     let name = |error: &std::io::Error| errno_name(error.raw_os_error().unwrap_or(libc::EIO));
-    let io_uring = super::uring::new_ring(1).err().map(|refusal| errno_name(refusal.errno)).unwrap_or_default();
-    let direct_io = try_direct(path).err().map(|error| name(&error)).unwrap_or_default();
+    let io_uring = super::uring::new_ring(1).err().map(|refusal| errno_name(refusal.errno));
+    let direct_io = try_direct(path).err().map(|error| name(&error));
     let (dio_offset_align, dio_mem_align) = sys::open_read(path, 0).map_or((0, 0), |fd| sys::direct_io(fd.as_fd()).align());
     IoSupport { io_uring, direct_io, dio_offset_align, dio_mem_align }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::api::{Handle, NixlApi};
 use super::status::check;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// What descriptors stand for: NIXL's `nixl_mem_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +20,6 @@ impl Kind {
             Kind::Dram => "DRAM",
             Kind::Vram => "VRAM",
             Kind::File => "FILE",
-        }
-    }
-}
-
-impl TryFrom<u32> for Kind {
-    type Error = Error;
-
-    fn try_from(value: u32) -> Result<Self> {
-        match value {
-            0 => Ok(Kind::Dram),
-            1 => Ok(Kind::Vram),
-            4 => Ok(Kind::File),
-            _ => Err(Error::new("ERR_INTERNAL", format!("{value} is no kind of memory"))),
         }
     }
 }

@@ -24,17 +24,6 @@ pub enum UcxSettingState {
     Refused,
 }
 
-impl UcxSettingState {
-    pub fn name(self) -> &'static str {
-        match self {
-            UcxSettingState::Set => "set",
-            UcxSettingState::UserSet => "user-set",
-            UcxSettingState::LoadedBefore => "loaded-before",
-            UcxSettingState::Refused => "refused",
-        }
-    }
-}
-
 /// What became of each variable. A second look would take for the user's own what was set here.
 static DONE: Mutex<Option<HashMap<CString, UcxSettingState>>> = Mutex::new(None);
 

@@ -1,4 +1,4 @@
-//! The hot calls around a backend that JavaScript drives: `ArenaFrame` of `src/native/addon.ts`.
+//! The hot calls around a backend that JavaScript drives: `ArenaFrame` of `src/native/hand-typed.ts`.
 //!
 //! JavaScript may be torn away from between two calls: its stack may be exhausted, its thread may end. What it says about a claim is in memory that both
 //! sides see, and the next call acts on it, so that no claim stays open.

@@ -1,12 +1,13 @@
-//! Native backends for JavaScript that makes arenas over them, calls them directly, or wraps them: `NativeBackend` of `src/native/addon.ts`.
+//! Native backends for JavaScript that makes arenas over them, calls them directly, or wraps them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mx_core::error::Error;
+use mx_core::cuda::CudaDevice;
+use mx_core::error::{Error, Result as CoreResult};
 use mx_core::vmm::{EmptyBackend, HostBackend, KeepLimits, KeepingBackend, PAGES, VmmBackend};
-use napi::bindgen_prelude::Object;
+use napi::bindgen_prelude::PromiseRaw;
 use napi::{Env, Result};
 use napi_derive::napi;
 
@@ -14,6 +15,7 @@ use super::address::{Address, size};
 use crate::background::{MEMORY, in_background};
 use crate::failure::thrown;
 
+/// Memory for arenas: natively by `createArena`, or driven by JavaScript, which may only name ranges that this object has reserved.
 #[napi]
 pub struct NativeBackend {
     backend: Arc<dyn VmmBackend>,
@@ -28,7 +30,7 @@ pub fn open_host_backend() -> NativeBackend {
     NativeBackend::new(Arc::new(HostBackend::new()))
 }
 
-/// Its pages may be kept; see `KeepingBackend`.
+/// Host memory of one arena that takes kept pages first, and may keep its own: `maxBytes` in all, `idleMs` until they are given back.
 #[napi]
 pub fn open_keeping_backend(max_bytes: f64, idle_ms: f64) -> NativeBackend {
     let limits = KeepLimits { max_bytes: max_bytes as usize, idle: Duration::from_millis(idle_ms as u64) };
@@ -37,19 +39,21 @@ pub fn open_keeping_backend(max_bytes: f64, idle_ms: f64) -> NativeBackend {
     NativeBackend { keeping: Some(keeping), ..NativeBackend::new(backend) }
 }
 
+/// Kept by the process now.
 #[napi]
 pub fn kept_page_bytes() -> f64 {
     PAGES.bytes() as f64
 }
 
-/// Bytes given back, oldest first, at least so many where there are.
+/// Gives so many bytes back at least, the oldest first, where there are as many; resolves to how many.
 #[napi]
-pub fn release_kept_pages(env: &Env, bytes: f64) -> Result<Object<'_>> {
+pub fn release_kept_pages(env: &Env, bytes: f64) -> Result<PromiseRaw<'_, f64>> {
     // What is infinite or too large is all of it.
     let bytes = bytes as usize;
     in_background(env, &MEMORY, move || Ok(PAGES.release(bytes) as f64))
 }
 
+/// Addresses without memory, for measuring what an arena itself costs.
 #[napi]
 pub fn open_empty_backend() -> NativeBackend {
     NativeBackend::new(Arc::new(EmptyBackend::default()))
@@ -62,6 +66,7 @@ impl NativeBackend {
         self.backend.allocation_granularity() as f64
     }
 
+    /// Of `openKeepingBackend`: what is given back from now on is kept. All of it must be filled.
     #[napi]
     pub fn keep_pages(&self) {
         if let Some(keeping) = &self.keeping {
@@ -69,15 +74,17 @@ impl NativeBackend {
         }
     }
 
+    /// Bytes of kept pages that its allocations took.
     #[napi]
     pub fn taken_page_bytes(&self) -> f64 {
         self.keeping.as_ref().map_or(0.0, |keeping| keeping.taken_bytes() as f64)
     }
 
+    /// Memory of the CUDA device that nobody has now; null where the memory is none of CUDA's. ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL.
     #[napi]
-    pub fn free_device_bytes<'env>(&self, env: &'env Env) -> Result<Object<'env>> {
+    pub fn free_device_bytes<'env>(&self, env: &'env Env) -> Result<PromiseRaw<'env, Option<f64>>> {
         let backend = self.backend();
-        in_background(env, &MEMORY, move || backend.cuda_device().map_or(Ok(-1.0), |device| device.free_bytes().map(|bytes| bytes as f64)))
+        in_background(env, &MEMORY, move || free_bytes(backend.cuda_device()))
     }
 
     #[napi]
@@ -134,6 +141,10 @@ impl NativeBackend {
         let inside = |&(base, total): &(usize, usize)| address >= base && bytes <= total && address - base <= total - bytes;
         if aligned && self.reserves.borrow().iter().any(inside) { Ok((address, bytes)) } else { Err(outside(address, bytes)) }
     }
+}
+
+pub fn free_bytes(device: Option<&CudaDevice>) -> CoreResult<Option<f64>> {
+    device.map(|device| device.free_bytes().map(|bytes| bytes as f64)).transpose()
 }
 
 fn outside(address: usize, bytes: usize) -> napi::Error {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use mx_core::arena::Pin;
 use napi_derive::napi;
 
-/// `NativePin` of `src/native/addon.ts`. Collected unreleased it releases itself.
+/// Keeps an allocation from being freed. Collected unreleased it releases itself.
 #[napi]
 pub struct NativePin {
     pin: Cell<Option<Pin>>,
@@ -19,6 +19,7 @@ impl NativePin {
 
 #[napi]
 impl NativePin {
+    /// A second call does nothing.
     #[napi]
     pub fn release(&self) {
         drop(self.pin.take());
