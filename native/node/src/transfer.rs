@@ -10,8 +10,8 @@ use mx_core::io::fault::{Fault, FaultKind, FaultPlan};
 use mx_core::io::file::FileSpec;
 use mx_core::io::identity::{IDENTITY_WORDS, Identity, Unkept};
 use mx_core::io::layout::{DirectAlign, Segment};
-use mx_core::io::map;
 use mx_core::io::transfer::{Driver, Settings, Summary, Transfer};
+use mx_core::io::{map, sys};
 use napi::Env;
 use napi::bindgen_prelude::{BigUint64Array, Float64Array, FnArgs, Function, PromiseRaw, Uint8Array, Uint32Array};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
@@ -160,10 +160,13 @@ pub fn map_files<'env>(
 ) -> napi::Result<PromiseRaw<'env, Uint8Array>> {
     let files = file_specs(&files).map_err(thrown)?;
     let pieces = segments(&pieces, &files).map_err(thrown)?;
-    let arena = arena.arena();
-    let pin = pin_all(&arena, pieces.iter().map(|piece| (piece.address, piece.length as usize))).map_err(thrown)?;
+    let pages = pieces.iter().map(|piece| {
+        let head = piece.address % sys::page_bytes();
+        (piece.address - head, if piece.length == 0 { 0 } else { piece.length as usize + head })
+    });
+    let pin = pin_all(&arena.arena(), pages).map_err(thrown)?;
     in_background(env, &FILES, move || {
-        let outcome = map::map_files(&arena, files, &pieces);
+        let outcome = map::map_files(files, &pieces);
         drop(pin);
         Ok(Uint8Array::new(outcome?.into_iter().map(unkept_bits).collect()))
     })

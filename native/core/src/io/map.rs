@@ -7,24 +7,21 @@ use super::file::{FileSpec, FileState};
 use super::identity::Unkept;
 use super::layout::Segment;
 use super::sys;
-use crate::arena::Arena;
 use crate::error::{Error, Result};
 use crate::vmm::keep_from_forks;
 
 /// Maps every piece copy-on-write over its place. Addresses must be congruent to file offsets modulo the page size, and the pages of a piece
-/// must belong to no other. Tells for each file what of its identity was not kept. Freeing the allocation unmaps the file. A file cut afterwards kills the process that touches the lost pages (SIGBUS).
+/// must belong to no other; the caller has pinned them until this returns. Tells for each file what of its identity was not kept. Freeing the allocation
+/// unmaps the file. A file cut afterwards kills the process that touches the lost pages (SIGBUS).
 ///
 /// # Errors
-/// ERR_ARENA_ADDRESS, ERR_TRANSFER_OPEN, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_MAP; pages mapped before a failure stay mapped until freed.
-pub fn map_files(arena: &Arc<Arena>, files: Vec<FileSpec>, pieces: &[Segment]) -> Result<Vec<Unkept>> {
+/// ERR_TRANSFER_OPEN, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_MAP; pages mapped before a failure stay mapped until freed.
+pub fn map_files(files: Vec<FileSpec>, pieces: &[Segment]) -> Result<Vec<Unkept>> {
     let page = sys::page_bytes();
-    let mut pins = Vec::with_capacity(pieces.len());
     for piece in pieces.iter().filter(|piece| piece.length > 0) {
         if !(piece.address as u64).wrapping_sub(piece.offset).is_multiple_of(page as u64) {
             return Err(Error::new("ERR_INTERNAL", "a mapped piece is not congruent to its file offset").with("offset", piece.offset));
         }
-        let head = piece.address % page;
-        pins.push(arena.pin(piece.address - head, piece.length as usize + head)?);
     }
     let states: Vec<FileState> = files.into_iter().map(FileState::new).collect();
     let mut open_file = None;

@@ -343,7 +343,7 @@ fn nothing_to_read_is_done_at_once() {
 fn a_mapped_file_shows_its_bytes_and_is_never_written() {
     let given = Given::new("mapped", &[MIB + 100]);
     let pieces = [Segment { file: 0, offset: 1000, length: (MIB - 900) as u64, address: given.base + 1000 }];
-    super::map::map_files(&given.arena, given.specs(), &pieces).expect("mapped");
+    super::map::map_files(given.specs(), &pieces).expect("mapped");
     given.assert_in_place(&pieces);
     // SAFETY: the page is mapped privately and writable.
     unsafe { *((given.base + 5000) as *mut u8) ^= 0xff };
