@@ -226,7 +226,7 @@ export const errorCodes = {
   ERR_ARENA_BUSY: {
     exit: 70,
     cause:
-      "`free` or `close` over memory that a transfer still uses or that is registered with NIXL; `close` while memory is allocated or freed on another thread; either, over a backend written in JavaScript, where a view's memory was moved into another buffer.",
+      "`free` or `close` over memory that a transfer still uses or that is registered with NIXL; `close` while memory is allocated on another thread; either, over a backend written in JavaScript, where a view's memory was moved into another buffer.",
     remedy:
       "Await the load, or the `settled` promise of its error, close the registration, end the calls of other threads (`setActiveArena(null)`), or let go of the other buffer, first.",
   },

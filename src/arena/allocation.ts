@@ -2,7 +2,6 @@ import { VmmArena } from "./arena.js";
 import { openCudaBackend } from "./cuda-backend.js";
 import type { DeviceName } from "./device-name.js";
 import { hostBackend } from "./host-backend.js";
-import { soonBytes } from "./native-memory.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
 /** What is to be allocated, and where. */
@@ -52,11 +51,9 @@ export function release({ arena, address, bytes, own }: Allocation): void {
   else if (bytes > 0) arena.free(address);
 }
 
-/** As `release`, what may take long on a native thread; resolves when it is done. */
-export async function releaseInBackground(allocation: Allocation): Promise<void> {
-  const { arena, address, bytes, own } = allocation;
-  if (arena.nativeHost && bytes <= soonBytes) release(allocation);
-  else if (own) await arena.closeInBackground();
+/** As `release`; resolves when the memory is back. */
+export async function releaseInBackground({ arena, address, bytes, own }: Allocation): Promise<void> {
+  if (own) await arena.closeInBackground();
   else if (bytes > 0) await arena.freeInBackground(address);
 }
 

@@ -16,21 +16,16 @@ export interface ArenaMemory {
   malloc(bytes: number): bigint;
   /**
    * Detaches the views of the allocation that starts at this address and gives its memory back; publishes what the backend throws then. Nothing where
-   * there is none. ERR_ARENA_BUSY while pinned, and then changes nothing.
+   * there is none. A promise where memory is given back on a native thread. ERR_ARENA_BUSY while pinned, and then changes nothing.
    */
-  free(address: bigint): void;
-  /** The same, the memory given back on a native thread where the backend is native. */
+  free(address: bigint): Promise<void> | undefined;
+  /** The same, resolved when the memory is back; refusals that end by themselves are waited for. */
   freeInBackground(address: bigint): Promise<void>;
   /**
    * Refuses new work, detaches all views, gives every allocation back once, going on after errors, then the reserve. All failures, in order; null when closed
-   * before. ERR_ARENA_BUSY while anything is pinned, allocated or freed: it then stays open.
+   * before. A promise where memory is given back on a native thread. ERR_ARENA_BUSY while anything is pinned or allocated: it then stays open.
    */
-  close(): ReleaseFailure[] | null;
-  /**
-   * Begins a close whose memory is given back on a native thread: refusals are thrown, all else is done at once but that. Undefined where `close()` is to be
-   * called: the memory is soon given back, it is JavaScript that gives it back, or the arena is closed.
-   */
-  beginSlowClose(): Promise<ReleaseFailure[]> | undefined;
-  /** The same, the memory given back on a native thread where the backend is native. */
+  close(): ReleaseFailure[] | Promise<ReleaseFailure[]> | null;
+  /** The same, resolved when all memory is back, that of frees before it too; refusals that end by themselves are waited for. */
   closeInBackground(): Promise<ReleaseFailure[] | null>;
 }

@@ -70,9 +70,7 @@ export class VmmArena {
     this.memory = backend.memory ?? "none";
     const native = nativeBackendOf(backend);
     this.#memory =
-      native === undefined
-        ? new BackendMemory(backend, this.totalBytes, granularity)
-        : new NativeMemory(native, this.totalBytes, this.memory === "host");
+      native === undefined ? new BackendMemory(backend, this.totalBytes, granularity) : new NativeMemory(native, this.totalBytes);
     // Views of native host memory may outlive the arena, and giving that memory back does not fail.
     if (native === undefined || this.memory !== "host") closeUnreachable.register(this, this.#memory, this);
     this.native = this.#memory.native;
@@ -157,6 +155,7 @@ export class VmmArena {
    * Gives the allocation that starts at `address` back and detaches its views. Of memory that was moved out of a view, by a stream of bytes or
    * `ArrayBuffer.transfer()`, the pages stay until that is collected. An address that is unknown, already freed, or of a closed
    * arena is no error and does nothing. A failure of the backend is published as `arena.release-failed`; the allocation is gone all the same.
+   * More than 64 MiB of the host, and the memory of a device, are given back on a native thread, as by `close()`.
    * @throws ERR_ARENA_BUSY while a transfer uses the allocation, or, of a backend written in JavaScript, memory was moved out of a view; it then changes
    *   nothing; ERR_ARENA_ADDRESS when `address` is no bigint;
    *   ERR_ARENA_REENTRANT
@@ -165,10 +164,11 @@ export class VmmArena {
     const memory = this.#memory;
     if (memory.busy) throw this.#reentrant("free");
     if (typeof address !== "bigint") throw this.#noAddress(address);
-    if (BigInt.asUintN(64, address) === address) memory.free(address);
+    const freeing = BigInt.asUintN(64, address) === address ? memory.free(address) : undefined;
+    if (freeing !== undefined) countGivingBack(freeing);
   }
 
-  /** @internal As `free`, the memory given back on a native thread where the backend is native. */
+  /** @internal As `free`; resolves when the memory is given back. */
   async freeInBackground(address: bigint): Promise<void> {
     if (this.#memory.busy) throw this.#reentrant("free");
     await this.#memory.freeInBackground(address);
@@ -181,19 +181,17 @@ export class VmmArena {
    *
    * More than 64 MiB of the host, and the memory of a device, are given back on a native thread after `close()` has returned: errors of that are published
    * only, and `await arena[Symbol.asyncDispose]()` waits for it. Whoever finds no memory meanwhile waits for it too.
-   * @throws ERR_ARENA_BUSY while a transfer uses any allocation, while memory is allocated or freed on another thread, and as `free`: the arena then
+   * @throws ERR_ARENA_BUSY while a transfer uses any allocation, while memory is allocated on another thread, and as `free`: the arena then
    *   stays open; ERR_ARENA_REENTRANT; what the backend threw first
    */
   close(): void {
     if (this.#memory.busy) throw this.#reentrant("close");
-    const closing = this.#memory.beginSlowClose();
-    if (closing === undefined) {
-      this.#closed(this.#memory.close());
-      return;
-    }
-    this.#publishClosed();
-    this.#closing = closing;
-    countGivingBack(closing.then((failures) => this.#publishFailures(failures)));
+    const closed = this.#memory.close();
+    if (closed instanceof Promise) {
+      this.#publishClosed();
+      this.#closing = closed;
+      countGivingBack(closed.then((failures) => this.#publishFailures(failures)));
+    } else this.#closed(closed);
   }
 
   /** @internal As `close`, but resolves when the memory is given back, and rejects with the first error. Waits for a close before it. */

@@ -84,7 +84,7 @@ export class BackendMemory implements ArenaMemory {
     throw notUnsigned("allocate", "a handle", handle);
   }
 
-  free(address: bigint): void {
+  free(address: bigint): undefined {
     const registers = this.#registers;
     try {
       if (!this.#frame.take(address)) return;
@@ -131,8 +131,6 @@ export class BackendMemory implements ArenaMemory {
     }
     return failures;
   }
-
-  beginSlowClose(): undefined {}
 
   async closeInBackground(): Promise<ReleaseFailure[] | null> {
     return await unlessTold(() => this.close());

@@ -57,19 +57,16 @@ export declare class NativeArena {
   /** The same on a native thread. */
   mallocInBackground(bytes: number): Promise<Address>;
   /**
-   * Native backends only: detaches the views of the allocation that starts at `address` and gives its memory back; false where there is none. Memory
-   * that JavaScript has moved out of a view stays until it is collected. ERR_ARENA_BUSY while a transfer pins it, and then nothing is changed.
+   * Native backends only: detaches the views of the allocation that starts at `address` and gives its memory back; nothing where there is none. A promise
+   * where that takes time, on a native thread. Memory that JavaScript has moved out of a view stays until it is collected. ERR_ARENA_BUSY while a
+   * transfer pins it, and then nothing is changed.
    */
-  free(address: Address): boolean;
-  /** The same, the memory given back on a native thread. */
-  freeInBackground(address: Address): Promise<boolean>;
+  free(address: Address): Promise<void> | null;
   /**
    * Native backends only: refuses new work, detaches all views, gives memory and reserve back, likewise. The failures as JSON, in order; null when
-   * closed before. ERR_ARENA_BUSY while anything is pinned, allocated or freed; the arena then stays open.
+   * closed before. ERR_ARENA_BUSY while anything is pinned or allocated; the arena then stays open.
    */
-  close(): Array<string> | null;
-  /** The same, the memory given back on a native thread. */
-  closeInBackground(): Promise<Array<string> | null>;
+  close(): Array<string> | Promise<Array<string>> | null;
   /**
    * For a backend written in JavaScript: refuses new work and detaches all views. `[address, bytes, handle, ...]` of what is to be given back; null
    * when closed before. ERR_ARENA_BUSY also where JavaScript has moved memory out of a view.

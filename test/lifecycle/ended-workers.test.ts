@@ -43,3 +43,30 @@ describe.each(Object.entries(sources))("memory moved out of %s", (_name, [option
     expect(ran).toEqual({ code: 0, signal: null, stdout: `true ${content.length} true\n`, stderr: "" });
   });
 });
+
+it("of an arena that a worker leaves open, only the pages of moved memory stay", async () => {
+  const worker = `
+    const { parentPort } = await import("node:worker_threads");
+    const { hostBackend, VmmArena } = await import("modelexpress-client");
+    const arena = new VmmArena({ backend: hostBackend(), totalBytes: 2 ** 30 });
+    const [address, other] = [arena.malloc(64 << 20), arena.malloc(64 << 20)];
+    for (const at of [address, other]) new Uint8Array(arena.view(at, 64 << 20)).fill(7);
+    const whole = new Uint8Array(arena.view(address + BigInt(1 << 20), 10_000));
+    const stream = new ReadableStream({ type: "bytes", start(c) { c.enqueue(whole); c.close(); } });
+    const { value } = await stream.getReader().read();
+    parentPort.postMessage([arena.base, value.buffer], [value.buffer]);
+    setInterval(() => {}, 1000);`;
+  const script = `
+    import { once } from "node:events";
+    import { readFileSync } from "node:fs";
+    import { Worker } from "node:worker_threads";
+    const residentBytes = () => Number(/VmRSS:\\s+(\\d+)/.exec(readFileSync("/proc/self/status", "utf8"))[1]) * 1024;
+    const worker = new Worker(${JSON.stringify(worker)}, { eval: true });
+    const [[base, moved]] = await once(worker, "message");
+    const before = residentBytes();
+    await worker.terminate();
+    for (let turn = 0; residentBytes() > before - 1.9 * 2 ** 26 && turn < 1000; turn++) await new Promise((resolve) => setTimeout(resolve, 10));
+    const bytes = new Uint8Array(moved);
+    console.log(base > 0n, before - residentBytes() > 1.9 * 2 ** 26, bytes.length, bytes.every((byte) => byte === 7));`;
+  expect(await runNode(script)).toEqual({ code: 0, signal: null, stdout: "true true 10000 true\n", stderr: "" });
+});

@@ -74,10 +74,11 @@ static size_t running;
 static volatile bool stop_asked;
 static pthread_barrier_t begin;
 
-/* Holds a few allocations at a time, frees them in the order they came. */
+/* Holds a few allocations at a time, frees them in the order they came. One more round after it was asked to stop sees what was done before that. */
 static void *allocate_until_stopped(void *argument) {
   struct job *job = argument;
-  while (!stop_asked) {
+  for (bool last = false; !last;) {
+    last = stop_asked;
     void *held[HELD];
     for (int at = 0; at < HELD; at++) {
       held[at] = mx_malloc(job->bytes, job->device, NULL);

@@ -77,7 +77,7 @@ describe("a driver that refuses at once", () => {
     expect(arena).toMatchObject({ closed: false, liveAllocationCount: 0 });
     expect(await failureOf(streamCheckpoint(path, { arena, driver: "io_uring" }).next())).toBe(refusal);
     expect(arena.liveAllocationCount).toBe(0);
-    const close = vi.spyOn(VmmArena.prototype, "close");
+    const close = vi.spyOn(VmmArena.prototype, "closeInBackground");
     expect(await failureOf(loadCheckpoint(path, { driver: "io_uring" }))).toBe(refusal);
     expect(close).toHaveBeenCalledOnce();
   });

@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mx_core::arena::{Allocation, Arena, GIVING_BACK};
+use mx_core::arena::{Allocation, Arena, GIVING_BACK, RELEASES};
 use mx_core::error::{Error, Result as CoreResult};
 use mx_core::vmm::{MemoryKind, huge_page_bytes};
-use napi::bindgen_prelude::{BigUint64Array, Object, PromiseRaw, ToNapiValue, Unknown};
+use napi::bindgen_prelude::{BigUint64Array, Either, Object, PromiseRaw, ToNapiValue, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;
 
@@ -21,7 +21,7 @@ pub use address::Address;
 pub use native_backend::NativeBackend;
 pub use pin::NativePin;
 
-use crate::background::{MEMORY, RELEASES, in_background};
+use crate::background::{MEMORY, in_background};
 use crate::external::Bytes;
 use crate::failure::{failure_json, thrown};
 use address::size;
@@ -58,37 +58,25 @@ impl NativeArena {
         self.arena.base()..self.arena.base() + self.arena.total_bytes()
     }
 
-    /// The first half of a free, on the thread of the views: what gives the memory back.
-    fn begin_free(&self, address: usize) -> CoreResult<Option<impl FnOnce() -> CoreResult<()> + use<>>> {
-        let Some(taken) = Arena::take(self.arena(), address)? else {
-            return Ok(None);
-        };
-        let Allocation { address, bytes, .. } = taken.allocation();
-        self.views.end_within(address..address + bytes);
-        let moved = self.views.within(address..address + bytes);
-        let arena = self.arena();
-        Ok(Some(move || {
-            // Before the last view can give the memory back.
-            keep_only(&arena, &moved);
-            taken.give_back()
-        }))
-    }
-
-    /// The first half of a close, likewise: what gives the memory back, and tells of failures.
-    fn begin_close(&self) -> CoreResult<Option<impl FnOnce() -> Vec<String> + use<>>> {
-        let Some(mut closing) = Arena::begin_close(self.arena())? else {
-            return Ok(None);
-        };
-        self.views.end_within(self.whole());
-        let mut moved = self.views.within(self.whole());
-        // What was freed before goes with its last view, at any time.
-        moved.retain(|(allocation, _)| self.arena.containing(allocation.address, 1).is_some());
+    /// Gives everything back but what was moved: the thread of the views ends, and can tell nobody of failures.
+    fn leave_what_was_moved(&self) {
+        let Ok(Some(mut closing)) = Arena::begin_close(self.arena()) else { return };
+        let moved = self.views.kept();
         closing.take_out();
         let arena = self.arena();
-        Ok(Some(move || {
+        // Where no thread can be had, dropping it does it here.
+        let _ = RELEASES.run(move || {
             keep_only(&arena, &moved);
-            closing.finish().iter().map(failure_json).collect()
-        }))
+            drop(closing);
+        });
+    }
+}
+
+impl Drop for NativeArena {
+    fn drop(&mut self) {
+        if self.frame.is_none() && self.views.any_kept() {
+            self.leave_what_was_moved();
+        }
     }
 }
 
@@ -160,35 +148,46 @@ impl NativeArena {
         in_background(env, &MEMORY, move || arena.malloc(bytes).map(|address| Address(address as u64)))
     }
 
-    /// Native backends only: detaches the views of the allocation that starts at `address` and gives its memory back; false where there is none. Memory
-    /// that JavaScript has moved out of a view stays until it is collected. ERR_ARENA_BUSY while a transfer pins it, and then nothing is changed.
+    /// Native backends only: detaches the views of the allocation that starts at `address` and gives its memory back; nothing where there is none. A promise
+    /// where that takes time, on a native thread. Memory that JavaScript has moved out of a view stays until it is collected. ERR_ARENA_BUSY while a
+    /// transfer pins it, and then nothing is changed.
     #[napi]
-    pub fn free(&self, address: Address) -> Result<bool> {
-        match self.begin_free(address.0 as usize).map_err(thrown)? {
-            Some(finish) => finish().map(|()| true).map_err(thrown),
-            None => Ok(false),
-        }
-    }
-
-    /// The same, the memory given back on a native thread.
-    #[napi]
-    pub fn free_in_background<'env>(&self, env: &'env Env, address: Address) -> Result<PromiseRaw<'env, bool>> {
-        let finish = self.begin_free(address.0 as usize).map_err(thrown)?;
-        give_back(env, move || finish.map_or(Ok(false), |finish| finish().map(|()| true)))
+    pub fn free<'env>(&self, env: &'env Env, address: Address) -> Result<Option<PromiseRaw<'env, ()>>> {
+        let Some(taken) = Arena::take(self.arena(), address.0 as usize).map_err(thrown)? else {
+            return Ok(None);
+        };
+        let Allocation { address, bytes, .. } = taken.allocation();
+        self.views.end_within(address..address + bytes);
+        let moved = self.views.within(address..address + bytes);
+        let takes_time = taken.takes_time();
+        let arena = self.arena();
+        let finish = move || {
+            // Before the last view can give the memory back.
+            keep_only(&arena, &moved);
+            taken.give_back()
+        };
+        if takes_time { give_back(env, finish).map(Some) } else { finish().map(|()| None).map_err(thrown) }
     }
 
     /// Native backends only: refuses new work, detaches all views, gives memory and reserve back, likewise. The failures as JSON, in order; null when
-    /// closed before. ERR_ARENA_BUSY while anything is pinned, allocated or freed; the arena then stays open.
+    /// closed before. ERR_ARENA_BUSY while anything is pinned or allocated; the arena then stays open.
     #[napi]
-    pub fn close(&self) -> Result<Option<Vec<String>>> {
-        Ok(self.begin_close().map_err(thrown)?.map(|finish| finish()))
-    }
-
-    /// The same, the memory given back on a native thread.
-    #[napi]
-    pub fn close_in_background<'env>(&self, env: &'env Env) -> Result<PromiseRaw<'env, Option<Vec<String>>>> {
-        let finish = self.begin_close().map_err(thrown)?;
-        give_back(env, move || Ok(finish.map(|finish| finish())))
+    pub fn close<'env>(&self, env: &'env Env) -> Result<Option<Either<Vec<String>, PromiseRaw<'env, Vec<String>>>>> {
+        let Some(mut closing) = Arena::begin_close(self.arena()).map_err(thrown)? else {
+            return Ok(None);
+        };
+        self.views.end_within(self.whole());
+        let mut moved = self.views.within(self.whole());
+        // What was freed before goes with its last view, at any time.
+        moved.retain(|(allocation, _)| self.arena.containing(allocation.address, 1).is_some());
+        closing.take_out();
+        let takes_time = closing.takes_time();
+        let arena = self.arena();
+        let finish = move || {
+            keep_only(&arena, &moved);
+            closing.finish().iter().map(failure_json).collect::<Vec<_>>()
+        };
+        Ok(Some(if takes_time { Either::B(give_back(env, move || Ok(finish()))?) } else { Either::A(finish()) }))
     }
 
     /// For a backend written in JavaScript: refuses new work and detaches all views. `[address, bytes, handle, ...]` of what is to be given back; null

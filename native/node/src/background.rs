@@ -13,8 +13,6 @@ use crate::failure::thrown;
 
 /// Work that opens or reads files, or loads libraries: a file system that hangs holds these threads, and none of the others.
 pub static FILES: Pool = Pool::new("mx-files", 64);
-/// Memory of closed arenas on its way back. Not the pool of allocations, which may wait for it.
-pub static RELEASES: Pool = Pool::new("mx-release", 8);
 /// Work on memory and devices.
 pub static MEMORY: Pool = Pool::new("mx-memory", 32);
 

@@ -23,6 +23,8 @@ pub struct External {
     buffer: Cell<sys::napi_ref>,
     /// Its drop gives the memory back. None once no buffer of the engine's reaches it.
     memory: Cell<Option<Box<dyn Any>>>,
+    /// See `keep_if_moved`.
+    kept: Cell<bool>,
     /// Bytes taken out of the engine's count.
     uncounted: i64,
 }
@@ -49,7 +51,8 @@ impl External {
         memory: Memory,
     ) -> Result<(sys::napi_value, Rc<External>)> {
         let uncounted = if count == Count::Uncounted { length as i64 } else { 0 };
-        let external = Rc::new(External { env, buffer: Cell::new(ptr::null_mut()), memory: Cell::new(Some(Box::new(memory))), uncounted });
+        let memory: Cell<Option<Box<dyn Any>>> = Cell::new(Some(Box::new(memory)));
+        let external = Rc::new(External { env, buffer: Cell::new(ptr::null_mut()), memory, kept: Cell::new(false), uncounted });
         let share = Rc::into_raw(Rc::clone(&external)) as *mut c_void;
         adjust_external_memory(env, -uncounted);
         let mut buffer = ptr::null_mut();
@@ -101,7 +104,13 @@ impl External {
     fn keep_if_moved(&self) {
         if self.moved() {
             std::mem::forget(self.memory.take());
+            self.kept.set(true);
         }
+    }
+
+    /// True once the memory is kept for good.
+    pub fn kept(&self) -> bool {
+        self.kept.get()
     }
 
     /// Calls `work` with the buffer, where the memory is in it.

@@ -3,12 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Arena;
-use super::sync::{Padded, thread_number};
-use crate::error::{Error, Result};
+use arc_swap::ArcSwapOption;
 
-/// Places where threads look for the arena; more than most processes have threads that allocate at one time.
-const STRIPES: usize = 32;
+use super::Arena;
+use crate::error::{Error, Result};
 
 /// Hears of the operation and its error where a caller from C only gets null.
 type Report = dyn Fn(&'static str, &Error) + Send + Sync;
@@ -52,37 +50,26 @@ impl Activation {
     }
 }
 
-/// What a thread holds for the time of a call. Each stripe has one of its own and counts its holders for itself: threads do not meet here,
-/// and setting another arena waits for nobody. A call that runs meanwhile ends in the arena it began with.
-struct Share(Arc<Activation>);
-
-type Stripe = Padded<Mutex<Option<Arc<Share>>>>;
-
-/// Safe from any thread. No call panics or unwinds.
+/// Safe from any thread. No call panics or unwinds. Setting another arena waits for no call: one that runs meanwhile ends in the arena it began with.
 pub struct ActiveArena {
-    stripes: [Stripe; STRIPES],
-    /// Held while the stripes change, so that two who set an arena do not leave a mixture.
+    active: ArcSwapOption<Activation>,
+    /// Held from the question whether an arena may be set until it is.
     setting: Mutex<()>,
 }
 
 impl ActiveArena {
     pub const fn new() -> Self {
-        ActiveArena { stripes: [const { Padded(Mutex::new(None)) }; STRIPES], setting: Mutex::new(()) }
+        ActiveArena { active: ArcSwapOption::const_empty(), setting: Mutex::new(()) }
     }
 
     /// From now on callers allocate in `next`, or get null. Refused while another arena is active that is open: its callers would be left with
     /// memory that nobody frees.
     pub fn set(&self, next: Option<Activation>) -> Result<()> {
-        let next = next.map(Arc::new);
         let setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(next) = &next {
             self.require_none_but(Some(&next.arena))?;
         }
-        let mut before = Vec::new();
-        for stripe in &self.stripes {
-            let share = next.as_ref().map(|activation| Arc::new(Share(Arc::clone(activation))));
-            before.push(std::mem::replace(&mut *stripe.0.lock().unwrap_or_else(PoisonError::into_inner), share));
-        }
+        let before = self.active.swap(next.map(Arc::new));
         drop(setting);
         // The last share of an arena that nobody else has closes it: with no lock held.
         drop(before);
@@ -91,9 +78,8 @@ impl ActiveArena {
 
     /// Refuses where another arena than `allowed` is active and open.
     pub fn require_none_but(&self, allowed: Option<&Arc<Arena>>) -> Result<()> {
-        let stripe = self.stripes[0].0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(share) = &*stripe else { return Ok(()) };
-        let arena = &share.0.arena;
+        let active = self.active.load();
+        let Some(Activation { arena, .. }) = active.as_deref() else { return Ok(()) };
         if arena.stats().closed || allowed.is_some_and(|allowed| Arc::ptr_eq(allowed, arena)) {
             return Ok(());
         }
@@ -105,8 +91,8 @@ impl ActiveArena {
     #[inline]
     pub fn malloc(&self, bytes: isize, device: i32) -> Option<usize> {
         contained(|| {
-            let share = self.share()?;
-            let active = &share.0;
+            let active = self.active.load();
+            let active = active.as_deref()?;
             active.malloc(bytes, device).map_err(|error| active.refused(&error)).ok()
         })
     }
@@ -116,16 +102,10 @@ impl ActiveArena {
     #[inline]
     pub fn free(&self, address: usize) {
         contained(|| {
-            let share = self.share()?;
-            let active = &share.0;
+            let active = self.active.load();
+            let active = active.as_deref()?;
             active.arena.free_when_unheld(address).map_err(|error| (active.report)("mx_free", &error)).ok()
         });
-    }
-
-    #[inline]
-    fn share(&self) -> Option<Arc<Share>> {
-        let stripe = &self.stripes[thread_number() % STRIPES];
-        stripe.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -1,28 +1,58 @@
-//! Allocations on their way out. Whoever drops one of these half-way has the rest done: no memory waits for a call that never comes.
+//! Memory on its way out. Whoever drops one of these half-way has the rest done: no memory waits for a call that never comes.
 
 use std::ops::Deref;
 
+use super::in_flight::GIVING_BACK;
 use super::{Allocation, Arena};
 use crate::error::{Error, Result};
+use crate::pool::Pool;
+use crate::vmm::{MemoryKind, VmmBackend};
+
+/// Threads that give memory back. Not those of allocations, which may wait for them.
+pub static RELEASES: Pool = Pool::new("mx-release", 8);
+
+/// More memory of the host than this takes some ten milliseconds a gigabyte to give back.
+const QUICK_BYTES: usize = 64 << 20;
+
+/// True where giving so much memory back takes time that the caller may not have. A device's always may: its driver can wait for the device.
+pub(super) fn takes_time(memory: MemoryKind, bytes: usize) -> bool {
+    bytes > 0 && (memory == MemoryKind::Device || bytes > QUICK_BYTES)
+}
+
+/// Drops what gives so much memory back: on a native thread where that takes time.
+pub(super) fn drop_without_blocking(memory: MemoryKind, bytes: usize, owner: impl Send + 'static) {
+    if takes_time(memory, bytes) {
+        let underway = GIVING_BACK.begin();
+        // A refused thread drops it here.
+        let _ = RELEASES.run(move || {
+            drop(owner);
+            drop(underway);
+        });
+    }
+}
 
 /// An allocation that nobody can find any more, and whose memory this gives back. Where views of it are left, the last of them does.
 #[must_use]
 pub struct Taken<A: Deref<Target = Arena>> {
     arena: A,
     allocation: Allocation,
-    stripe: usize,
     /// Still in the records, because of its views.
     recorded: bool,
     done: bool,
 }
 
 impl<A: Deref<Target = Arena>> Taken<A> {
-    pub(super) fn new(arena: A, allocation: Allocation, stripe: usize, recorded: bool) -> Self {
-        Taken { arena, allocation, stripe, recorded, done: false }
+    pub(super) fn new(arena: A, allocation: Allocation, recorded: bool) -> Self {
+        Taken { arena, allocation, recorded, done: false }
     }
 
     pub fn allocation(&self) -> Allocation {
         self.allocation
+    }
+
+    /// True where giving it back takes time that a thread of JavaScript does not have.
+    pub fn takes_time(&self) -> bool {
+        takes_time(self.arena.memory, self.allocation.bytes)
     }
 
     /// Gives the memory back to the native backend. The backend's error.
@@ -35,18 +65,17 @@ impl<A: Deref<Target = Arena>> Taken<A> {
     pub fn into_allocation(mut self) -> Option<Allocation> {
         self.done = true;
         let out = self.settle();
-        self.arena.leave(self.stripe);
+        let _ = self.arena.given_back();
         out.then_some(self.allocation)
     }
 
     fn settle(&self) -> bool {
-        !self.recorded || self.arena.lock(self.stripe).ledger.settle(self.allocation.address)
+        !self.recorded || self.arena.lock().ledger.settle(self.allocation.address)
     }
 
     fn finish(&self) -> Result<()> {
         let outcome = if self.settle() { self.arena.deallocate(self.allocation) } else { Ok(()) };
-        self.arena.leave(self.stripe);
-        outcome
+        outcome.and(self.arena.given_back())
     }
 }
 
@@ -76,7 +105,12 @@ impl<A: Deref<Target = Arena>> Closing<A> {
 
     /// Takes what nobody sees out of the records, so that it counts no more while it is given back.
     pub fn take_out(&mut self) {
-        self.out = Some(self.arena.drain());
+        self.out = Some(self.drain());
+    }
+
+    /// As of a free, for all that was taken out.
+    pub fn takes_time(&self) -> bool {
+        takes_time(self.arena.memory, self.out.iter().flatten().map(|allocation| allocation.bytes).sum())
     }
 
     /// Gives every allocation back once, going on after errors, then the address space. All errors, in order.
@@ -86,14 +120,22 @@ impl<A: Deref<Target = Arena>> Closing<A> {
     }
 
     fn give_back(&mut self) -> Vec<Error> {
-        let out = self.out.take().unwrap_or_else(|| self.arena.drain());
-        self.arena.finish_close(out)
+        let out = self.out.take().unwrap_or_else(|| self.drain());
+        let mut errors: Vec<Error> = out.into_iter().filter_map(|allocation| self.arena.deallocate(allocation).err()).collect();
+        errors.extend(self.arena.given_back().err());
+        errors
     }
 
     /// For an owner who drives the backend: what is to be given back, in the order of addresses.
     pub fn into_allocations(mut self) -> Vec<Allocation> {
         self.done = true;
-        self.arena.drain()
+        let out = self.drain();
+        let _ = self.arena.given_back();
+        out
+    }
+
+    fn drain(&self) -> Vec<Allocation> {
+        self.arena.lock().ledger.drain()
     }
 }
 
@@ -102,6 +144,23 @@ impl<A: Deref<Target = Arena>> Drop for Closing<A> {
         if !self.done {
             self.give_back();
         }
+    }
+}
+
+/// What an arena left that was never closed: dropping this gives it back, without a word about failures.
+pub(super) struct Remains {
+    pub backend: Box<dyn VmmBackend>,
+    pub allocations: Vec<Allocation>,
+    pub base: usize,
+    pub total_bytes: usize,
+}
+
+impl Drop for Remains {
+    fn drop(&mut self) {
+        for Allocation { address, bytes, handle } in self.allocations.drain(..) {
+            let _ = self.backend.deallocate(address, bytes, handle);
+        }
+        let _ = self.backend.release_reserve(self.base, self.total_bytes);
     }
 }
 

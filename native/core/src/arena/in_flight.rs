@@ -1,14 +1,15 @@
 //! Memory that native threads are giving back.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// Counts closes whose memory is not given back yet. Whoever finds no memory waits for them before that is an error: their owner has let go of it.
+/// Counts what is not given back yet. Whoever finds no memory waits for it before that is an error: its owner has let go of it.
 pub struct InFlight {
     count: Mutex<usize>,
     ended: Condvar,
 }
 
-/// All closes of the process that run on threads of their own.
+/// All of the process that is given back on threads of their own.
 pub static GIVING_BACK: InFlight = InFlight::new();
 
 /// One of them, until it is dropped.
@@ -24,14 +25,13 @@ impl InFlight {
         Underway(self)
     }
 
-    /// Waits for what is under way. False where nothing is.
-    pub fn wait(&self) -> bool {
-        let mut count = self.lock();
-        let waited = *count > 0;
-        while *count > 0 {
-            count = self.ended.wait(count).unwrap_or_else(PoisonError::into_inner);
-        }
-        waited
+    /// Waits for what is under way, for so long at most. False where nothing is.
+    pub fn wait(&self, patience: Duration) -> bool {
+        let count = self.lock();
+        let any = *count > 0;
+        let ended = self.ended.wait_timeout_while(count, patience, |count| *count > 0);
+        drop(ended.unwrap_or_else(PoisonError::into_inner));
+        any
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {
@@ -50,14 +50,23 @@ impl Drop for Underway {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(60);
+
     #[test]
     fn a_wait_ends_with_the_last_that_is_under_way() {
         static COUNT: InFlight = InFlight::new();
-        assert!(!COUNT.wait());
+        assert!(!COUNT.wait(LONG));
         let two = [COUNT.begin(), COUNT.begin()];
-        let waiting = std::thread::spawn(|| COUNT.wait());
+        let waiting = std::thread::spawn(|| COUNT.wait(LONG));
         drop(two);
         waiting.join().expect("a wait that ends");
-        assert!(!COUNT.wait());
+        assert!(!COUNT.wait(LONG));
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_patience() {
+        static COUNT: InFlight = InFlight::new();
+        let _underway = COUNT.begin();
+        assert!(COUNT.wait(Duration::from_millis(1)));
     }
 }

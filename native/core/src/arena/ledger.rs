@@ -81,7 +81,7 @@ impl Ledger {
         self.count += 1;
         self.bytes += allocation.bytes;
         match self.records.last() {
-            // A thread that shares this ledger overtook us between claim and commit.
+            // Another thread overtook us between claim and commit.
             Some(last) if last.allocation.address > allocation.address => {
                 let at = self.records.partition_point(|r| r.allocation.address < allocation.address);
                 self.records.insert(at, record);
@@ -176,21 +176,24 @@ impl Ledger {
         self.records.iter().find(|r| r.pins > 0).map(|r| r.allocation)
     }
 
-    /// Takes everything out that is not held; what is held counts as freed. Also how many are held.
-    pub fn drain(&mut self) -> (Vec<Allocation>, usize) {
+    /// Takes everything out that is not held, in the order of addresses; what is held counts as freed, and what its owner has taken stays his.
+    pub fn drain(&mut self) -> Vec<Allocation> {
         let records = std::mem::take(&mut self.records);
         let mut out = Vec::with_capacity(self.count);
         for mut record in records.into_iter().filter(|record| record.state != State::Gone) {
-            if record.held() {
-                record.state = State::Freed;
-                self.records.push(record);
-            } else {
-                self.count -= 1;
-                self.bytes -= record.allocation.bytes;
-                out.push(record.allocation);
+            match record.state {
+                State::Taken => {}
+                _ if record.held() => record.state = State::Freed,
+                _ => {
+                    self.count -= 1;
+                    self.bytes -= record.allocation.bytes;
+                    out.push(record.allocation);
+                    continue;
+                }
             }
+            self.records.push(record);
         }
-        (out, self.records.len())
+        out
     }
 
     fn remove_unheld(&mut self, at: usize) -> Option<Allocation> {

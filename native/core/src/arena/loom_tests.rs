@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use loom::thread;
 
-use super::sync::set_thread_number;
 use super::{Allocation, Arena};
 use crate::error::Result;
 use crate::vmm::{MemoryKind, VmmBackend};
@@ -58,13 +57,10 @@ fn new_arena() -> (Arc<Arena>, Arc<Counts>) {
     (Arc::new(Arena::with_backend(backend, 8 * GRANULE).unwrap()), counts)
 }
 
-/// Runs `work` in a thread of the model that has the given stripe.
-fn spawn<T: 'static>(stripe: usize, arena: &Arc<Arena>, work: impl FnOnce(Arc<Arena>) -> T + 'static) -> thread::JoinHandle<T> {
+/// Runs `work` in another thread of the model.
+fn spawn<T: 'static>(arena: &Arc<Arena>, work: impl FnOnce(Arc<Arena>) -> T + 'static) -> thread::JoinHandle<T> {
     let arena = Arc::clone(arena);
-    thread::spawn(move || {
-        set_thread_number(stripe);
-        work(arena)
-    })
+    thread::spawn(move || work(arena))
 }
 
 fn finished(counts: &Counts) -> [usize; 3] {
@@ -73,25 +69,23 @@ fn finished(counts: &Counts) -> [usize; 3] {
 
 #[test]
 fn two_mallocs_get_two_addresses() {
-    for stripe in [0, 1] {
-        loom::model(move || {
-            let (arena, counts) = new_arena();
-            let other = spawn(stripe, &arena, |arena| arena.malloc(1).unwrap());
-            let mut addresses = [arena.malloc(1).unwrap(), other.join().unwrap()];
-            addresses.sort();
-            assert_eq!(addresses, [BASE, BASE + GRANULE]);
-            assert_eq!(arena.stats().live_allocation_count, 2);
-            assert!(arena.close().unwrap());
-            assert_eq!(finished(&counts), [2, 2, 1]);
-        });
-    }
+    loom::model(move || {
+        let (arena, counts) = new_arena();
+        let other = spawn(&arena, |arena| arena.malloc(1).unwrap());
+        let mut addresses = [arena.malloc(1).unwrap(), other.join().unwrap()];
+        addresses.sort();
+        assert_eq!(addresses, [BASE, BASE + GRANULE]);
+        assert_eq!(arena.stats().live_allocation_count, 2);
+        assert!(arena.close().unwrap());
+        assert_eq!(finished(&counts), [2, 2, 1]);
+    });
 }
 
 #[test]
 fn the_last_fit_goes_to_one_of_two() {
     loom::model(|| {
         let (arena, counts) = new_arena();
-        let other = spawn(1, &arena, |arena| arena.malloc(5 * GRANULE).is_ok());
+        let other = spawn(&arena, |arena| arena.malloc(5 * GRANULE).is_ok());
         let got = [arena.malloc(8 * GRANULE).is_ok(), other.join().unwrap()];
         assert!(got[0] != got[1]);
         drop(arena);
@@ -115,46 +109,40 @@ fn closed_beside<T>(arena: &Arena, other: thread::JoinHandle<T>) -> T {
 
 #[test]
 fn a_malloc_beside_a_close_is_refused_or_given_back() {
-    for stripe in [0, 1] {
-        loom::model(move || {
-            let (arena, counts) = new_arena();
-            let other = spawn(stripe, &arena, |arena| arena.malloc(1).map_err(|error| error.code));
-            let outcome = closed_beside(&arena, other);
-            assert!(matches!(outcome, Ok(BASE) | Err("ERR_ARENA_CLOSED")));
-            let mapped = usize::from(outcome.is_ok());
-            assert_eq!(finished(&counts), [mapped, mapped, 1]);
-            assert_eq!(arena.stats().live_allocation_count, 0);
-        });
-    }
+    loom::model(move || {
+        let (arena, counts) = new_arena();
+        let other = spawn(&arena, |arena| arena.malloc(1).map_err(|error| error.code));
+        let outcome = closed_beside(&arena, other);
+        assert!(matches!(outcome, Ok(BASE) | Err("ERR_ARENA_CLOSED")));
+        let mapped = usize::from(outcome.is_ok());
+        assert_eq!(finished(&counts), [mapped, mapped, 1]);
+        assert_eq!(arena.stats().live_allocation_count, 0);
+    });
 }
 
 #[test]
 fn one_of_two_frees_gives_back() {
-    for stripe in [0, 1] {
-        loom::model(move || {
-            let (arena, counts) = new_arena();
-            let address = arena.malloc(1).unwrap();
-            let other = spawn(stripe, &arena, move |arena| arena.free(address).unwrap());
-            let freed = [arena.free(address).unwrap(), other.join().unwrap()];
-            assert!(freed[0] != freed[1]);
-            assert_eq!(finished(&counts), [1, 1, 0]);
-            arena.close().unwrap();
-            assert_eq!(finished(&counts), [1, 1, 1]);
-        });
-    }
+    loom::model(move || {
+        let (arena, counts) = new_arena();
+        let address = arena.malloc(1).unwrap();
+        let other = spawn(&arena, move |arena| arena.free(address).unwrap());
+        let freed = [arena.free(address).unwrap(), other.join().unwrap()];
+        assert!(freed[0] != freed[1]);
+        assert_eq!(finished(&counts), [1, 1, 0]);
+        arena.close().unwrap();
+        assert_eq!(finished(&counts), [1, 1, 1]);
+    });
 }
 
 #[test]
 fn a_free_beside_a_close_gives_back_once() {
-    for stripe in [0, 1] {
-        loom::model(move || {
-            let (arena, counts) = new_arena();
-            let address = arena.malloc(1).unwrap();
-            let other = spawn(stripe, &arena, move |arena| arena.free(address).unwrap());
-            closed_beside(&arena, other);
-            assert_eq!(finished(&counts), [1, 1, 1]);
-        });
-    }
+    loom::model(move || {
+        let (arena, counts) = new_arena();
+        let address = arena.malloc(1).unwrap();
+        let other = spawn(&arena, move |arena| arena.free(address).unwrap());
+        closed_beside(&arena, other);
+        assert_eq!(finished(&counts), [1, 1, 1]);
+    });
 }
 
 #[test]
@@ -162,7 +150,7 @@ fn one_of_two_closes_does_it() {
     loom::model(|| {
         let (arena, counts) = new_arena();
         arena.malloc(1).unwrap();
-        let other = spawn(1, &arena, |arena| arena.close().unwrap());
+        let other = spawn(&arena, |arena| arena.close().unwrap());
         let closed = [arena.close().unwrap(), other.join().unwrap()];
         assert!(closed[0] != closed[1]);
         assert_eq!(finished(&counts), [1, 1, 1]);
@@ -171,52 +159,48 @@ fn one_of_two_closes_does_it() {
 
 #[test]
 fn a_pin_beside_a_free_holds_or_fails() {
-    for stripe in [0, 1] {
-        loom::model(move || {
-            let (arena, counts) = new_arena();
-            let address = arena.malloc(1).unwrap();
-            let other = spawn(stripe, &arena, move |arena| arena.free(address).map_err(|error| error.code));
-            match arena.pin(address, GRANULE) {
-                Ok(pin) => {
-                    let outcome = other.join().unwrap();
-                    assert_eq!(outcome, Err("ERR_ARENA_BUSY"));
-                    assert_eq!(arena.containing(address, 1), Some(Allocation { address, bytes: GRANULE, handle: 7 }));
-                    drop(pin);
-                    assert!(arena.free(address).unwrap());
-                }
-                Err(error) => {
-                    assert_eq!(error.code, "ERR_ARENA_ADDRESS");
-                    assert_eq!(other.join().unwrap(), Ok(true));
-                }
+    loom::model(move || {
+        let (arena, counts) = new_arena();
+        let address = arena.malloc(1).unwrap();
+        let other = spawn(&arena, move |arena| arena.free(address).map_err(|error| error.code));
+        match arena.pin(address, GRANULE) {
+            Ok(pin) => {
+                let outcome = other.join().unwrap();
+                assert_eq!(outcome, Err("ERR_ARENA_BUSY"));
+                assert_eq!(arena.containing(address, 1), Some(Allocation { address, bytes: GRANULE, handle: 7 }));
+                drop(pin);
+                assert!(arena.free(address).unwrap());
             }
-            assert_eq!(finished(&counts), [1, 1, 0]);
-        });
-    }
+            Err(error) => {
+                assert_eq!(error.code, "ERR_ARENA_ADDRESS");
+                assert_eq!(other.join().unwrap(), Ok(true));
+            }
+        }
+        assert_eq!(finished(&counts), [1, 1, 0]);
+    });
 }
 
 #[test]
 fn a_pin_beside_a_close_holds_or_fails() {
-    for stripe in [0, 1] {
-        loom::model(move || {
-            let (arena, counts) = new_arena();
-            let address = arena.malloc(1).unwrap();
-            let other = spawn(stripe, &arena, |arena| arena.close().map_err(|error| error.code));
-            match arena.pin(address, 1) {
-                Ok(pin) => {
-                    assert_eq!(other.join().unwrap(), Err("ERR_ARENA_BUSY"));
-                    assert!(!arena.stats().closed);
-                    assert_eq!(finished(&counts), [1, 0, 0]);
-                    drop(pin);
-                    assert!(arena.close().unwrap());
-                }
-                Err(error) => {
-                    assert_eq!(error.code, "ERR_ARENA_CLOSED");
-                    assert_eq!(other.join().unwrap(), Ok(true));
-                }
+    loom::model(move || {
+        let (arena, counts) = new_arena();
+        let address = arena.malloc(1).unwrap();
+        let other = spawn(&arena, |arena| arena.close().map_err(|error| error.code));
+        match arena.pin(address, 1) {
+            Ok(pin) => {
+                assert_eq!(other.join().unwrap(), Err("ERR_ARENA_BUSY"));
+                assert!(!arena.stats().closed);
+                assert_eq!(finished(&counts), [1, 0, 0]);
+                drop(pin);
+                assert!(arena.close().unwrap());
             }
-            assert_eq!(finished(&counts), [1, 1, 1]);
-        });
-    }
+            Err(error) => {
+                assert_eq!(error.code, "ERR_ARENA_CLOSED");
+                assert_eq!(other.join().unwrap(), Ok(true));
+            }
+        }
+        assert_eq!(finished(&counts), [1, 1, 1]);
+    });
 }
 
 #[test]
@@ -238,19 +222,17 @@ fn the_last_pin_keeps_the_memory_of_a_dropped_arena() {
 
 #[test]
 fn a_free_beside_the_last_pin_gives_back_once() {
-    for stripe in [0, 1] {
-        loom::model(move || {
-            let (arena, counts) = new_arena();
-            let address = arena.malloc(1).unwrap();
-            let pin = arena.pin(address, 1).unwrap();
-            let other = spawn(stripe, &arena, move |_arena| drop(pin));
-            assert!(arena.free_when_unheld(address).unwrap());
-            other.join().unwrap();
-            assert_eq!(finished(&counts), [1, 1, 0]);
-            assert!(arena.close().unwrap());
-            assert_eq!(finished(&counts), [1, 1, 1]);
-        });
-    }
+    loom::model(move || {
+        let (arena, counts) = new_arena();
+        let address = arena.malloc(1).unwrap();
+        let pin = arena.pin(address, 1).unwrap();
+        let other = spawn(&arena, move |_arena| drop(pin));
+        assert!(arena.free_when_unheld(address).unwrap());
+        other.join().unwrap();
+        assert_eq!(finished(&counts), [1, 1, 0]);
+        assert!(arena.close().unwrap());
+        assert_eq!(finished(&counts), [1, 1, 1]);
+    });
 }
 
 #[test]
@@ -263,7 +245,7 @@ fn a_last_view_beside_a_close_gives_back_once() {
             if freed {
                 assert!(arena.free(address).unwrap());
             }
-            let other = spawn(1, &arena, move |_arena| drop(view));
+            let other = spawn(&arena, move |_arena| drop(view));
             closed_beside(&arena, other);
             assert_eq!(finished(&counts), [1, 1, 1]);
         });

@@ -187,6 +187,6 @@ proptest! {
             prop_assert_eq!(ledger.containing(address + 3, 61).map(|a| a.address), model.contains_key(&address).then_some(address));
             prop_assert!(ledger.containing(address + 3, 62).is_none());
         }
-        prop_assert_eq!(ledger.drain().0.into_iter().map(|a| a.address).collect::<Vec<_>>(), model.into_keys().collect::<Vec<_>>());
+        prop_assert_eq!(ledger.drain().into_iter().map(|a| a.address).collect::<Vec<_>>(), model.into_keys().collect::<Vec<_>>());
     }
 }

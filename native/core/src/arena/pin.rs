@@ -7,14 +7,13 @@ use super::Arena;
 /// While it lives, `free` of its allocation and `close` of its arena fail with ERR_ARENA_BUSY. It keeps the arena's memory.
 pub struct Pin {
     arena: Arc<Arena>,
-    /// Stripe and start of the allocation pinned.
-    stripe: usize,
+    /// Of the allocation pinned.
     start: usize,
 }
 
 impl Pin {
-    pub(super) fn new(arena: Arc<Arena>, stripe: usize, start: usize) -> Self {
-        Pin { arena, stripe, start }
+    pub(super) fn new(arena: Arc<Arena>, start: usize) -> Self {
+        Pin { arena, start }
     }
 
     pub fn arena(&self) -> &Arc<Arena> {
@@ -24,6 +23,6 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.arena.let_go(self.stripe, |ledger| ledger.unpin(self.start));
+        self.arena.let_go(|ledger| ledger.unpin(self.start));
     }
 }

@@ -8,15 +8,14 @@ use crate::error::Result;
 /// While it lives, the memory of its allocation stays: `free` and `close` take everything else at once, and this with the last view.
 pub struct View {
     arena: Arc<Arena>,
-    stripe: usize,
     allocation: Allocation,
 }
 
 impl Arena {
     /// A view of `[address, address + length)`. ERR_ARENA_ADDRESS where that is not inside one live allocation, ERR_ARENA_CLOSED.
     pub fn view(self: &Arc<Self>, address: usize, length: usize) -> Result<View> {
-        let (stripe, allocation) = self.hold(address, length, |ledger| ledger.view(address, length))?;
-        Ok(View { arena: Arc::clone(self), stripe, allocation })
+        let allocation = self.hold(address, length, |ledger| ledger.view(address, length))?;
+        Ok(View { arena: Arc::clone(self), allocation })
     }
 }
 
@@ -29,6 +28,6 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        self.arena.let_go(self.stripe, |ledger| ledger.unview(self.allocation.address));
+        self.arena.let_go(|ledger| ledger.unview(self.allocation.address));
     }
 }

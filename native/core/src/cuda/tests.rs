@@ -310,11 +310,13 @@ fn a_failure_of_any_call_leaves_nothing_behind() {
     let life = || -> Result<(), Error> {
         let (backend, _) = backend_over(api_kept())?;
         let arena = Arena::with_backend(Box::new(backend), 16 * GRANULE)?;
-        let first = arena.malloc(1)?;
-        arena.malloc(3 * GRANULE)?;
-        arena.free(first)?;
-        arena.malloc(GRANULE)?;
-        arena.close().map(|_| ())
+        let used = (|| {
+            let first = arena.malloc(1)?;
+            arena.malloc(3 * GRANULE)?;
+            arena.free(first)?;
+            arena.malloc(GRANULE)
+        })();
+        used.and(arena.close()).map(|_| ())
     };
     api();
     life().unwrap();

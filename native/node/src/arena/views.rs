@@ -75,14 +75,16 @@ impl Views {
 
     /// The views that begin in `range`, by allocation. After `end_within`: those that were moved.
     pub fn within(&self, range: Range<usize>) -> Moved {
-        let mut moved = Moved::new();
-        for (&(address, _), Seen { allocation, length, .. }) in self.seen.borrow().range(keys(range)) {
-            match moved.last_mut().filter(|(last, _)| last == allocation) {
-                Some((_, views)) => views.push((address, *length)),
-                None => moved.push((*allocation, vec![(address, *length)])),
-            }
-        }
-        moved
+        by_allocation(self.seen.borrow().range(keys(range)))
+    }
+
+    /// Those whose memory was moved, and is kept for good because the thread ends.
+    pub fn kept(&self) -> Moved {
+        by_allocation(self.seen.borrow().iter().filter(|(_, seen)| seen.external.kept()))
+    }
+
+    pub fn any_kept(&self) -> bool {
+        self.seen.borrow().values().any(|seen| seen.external.kept())
     }
 
     /// ERR_ARENA_BUSY where the memory of a view that begins in `range` was moved: for memory that cannot be kept.
@@ -100,6 +102,17 @@ impl Views {
             .with("length", *length);
         Err(thrown(error))
     }
+}
+
+fn by_allocation<'seen>(views: impl Iterator<Item = (&'seen Key, &'seen Seen)>) -> Moved {
+    let mut moved = Moved::new();
+    for (&(address, _), Seen { allocation, length, .. }) in views {
+        match moved.last_mut().filter(|(last, _)| last == allocation) {
+            Some((_, views)) => views.push((address, *length)),
+            None => moved.push((*allocation, vec![(address, *length)])),
+        }
+    }
+    moved
 }
 
 fn keys(addresses: Range<usize>) -> Range<Key> {
