@@ -75,9 +75,13 @@ async function open(path: string | URL, weights: string | undefined, signal: Abo
 function indexedFiles(index: NativeIndex, indexFile: string, { path, folder, rivals }: Resolved) {
   const names = index.files;
   const paths = names.map((name) => shardPath(folder, name, indexFile));
-  const files = [...new Set(paths)];
-  const row = new Map(files.map((file, i) => [file, i]));
+  const row = new Map<string, number>();
+  const shardOfFile = Uint32Array.from(paths, (file) => {
+    if (!row.has(file)) row.set(file, row.size);
+    return row.get(file) as number;
+  });
+  const files = [...row.keys()];
   const unnamed = rivals.filter((rival) => !row.has(join(folder, rival)));
   if (unnamed.length > 0) throw ambiguous(path, [basename(indexFile), ...unnamed]);
-  return { files, names: files.map((file) => relative(folder, file)), shardOfFile: Uint32Array.from(paths, (file) => row.get(file) ?? 0) };
+  return { files, names: files.map((file) => relative(folder, file)), shardOfFile };
 }

@@ -130,7 +130,7 @@ function shortForm({ path, device, driver, shards, tensors, bytes, bytesFromCach
 function shardReport(shard: LoadPlan["shards"][number], driver: DriverName, device: DeviceName, summary: BatchSummary): ShardReport {
   const at = <T>(column: ArrayLike<T>) => entryOf(column, shard.index);
   const [buffered, cached, direct] = [at(summary.bufferedBytes), at(summary.cachedBytes), at(summary.directBytes)];
-  const fallback = summary.fallback[shard.index] ?? "";
+  const fallback = at(summary.fallback);
   const way = summary.ways?.[shard.index];
   const used: ReadPath[] = [];
   if (driver === "map") used.push("map");

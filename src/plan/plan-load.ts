@@ -113,11 +113,11 @@ export function* planSteps(source: PlanSource, options: PlanOptions = {}): Gener
     else allocationBytes = (packed ? placePacked : placeAligned)(layout, addressOffset, pieces);
     // Under `auto` and `aligned` the placement itself promises it.
     const promised = pageBytes === undefined && placement !== "packed";
-    const shard = source.shards[group.shard];
+    const shard = entryOf(source.shards, group.shard);
     placed.push({
       index: group.shard,
-      file: shard?.file ?? "",
-      name: shard?.name ?? "",
+      file: shard.file,
+      name: shard.name,
       placement: packed ? "packed" : "aligned",
       isAligned: () => promised || isAligned(layout, addressOffset),
       tensors: group.end - group.begin,

@@ -146,7 +146,10 @@ function joined(
   };
   return {
     bufferedBytes,
-    cachedBytes: files.paths.map((_, file) => partOf(file)?.cachedBytes[file] ?? null),
+    cachedBytes: files.paths.map((_, file) => {
+      const part = partOf(file);
+      return part === undefined ? null : entryOf(part.cachedBytes, file);
+    }),
     directBytes,
     fallback: files.paths.map((_, file) => oneLine([reasons.get(file), partOf(file)?.fallback[file]])),
     reads: (direct?.reads ?? 0) + (staged?.reads ?? 0),

@@ -110,8 +110,18 @@ describe("error codes", () => {
 
 describe("the sources", () => {
   it("take no missing entry of a column for 0: an address or a length would be wrong in silence", () => {
-    const silent = modules.filter((file) => /[\w)]\[[^\]]*\](?:\[[^\]]*\])* \?\? 0/.test(readFileSync(file, "utf8")));
-    expect(silent.map((file) => relative(source, file))).toEqual([]);
+    const indexed = String.raw`[\w)](?:\[[^\]]*\])+`;
+    const taken = String.raw`\.(?:at|pop|shift)\([^)]*\)`;
+    const silent = new RegExp(String.raw`(?:${indexed}|${taken})\s*(?:\?\?|\|\|)\s*-?\d`);
+    expect(["a[i] ?? 0", "a[i][j] ?? 0n", "a.b[i]\n  ?? -1", "a.pop() ?? 0", "a.at(-1) || 0"].filter((text) => !silent.test(text))).toEqual(
+      [],
+    );
+    expect(modules.filter((file) => silent.test(readFileSync(file, "utf8"))).map((file) => relative(source, file))).toEqual([]);
+  });
+
+  it("take no missing path, plugin or reason of a column for an empty one", () => {
+    const silent = /\.(?:paths|plugins|fallback|names|files)\[[^\]]*\]\s*\?\?\s*""/;
+    expect(modules.filter((file) => silent.test(readFileSync(file, "utf8"))).map((file) => relative(source, file))).toEqual([]);
   });
 
   it("write nothing to the standard streams, but for the command", () => {

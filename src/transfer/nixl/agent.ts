@@ -165,7 +165,7 @@ export class NixlAgent implements AgentHandle {
       pins[2 * at + 1] = BigInt(entryOf(pieces.length, at));
     });
     const number = await awaitNative(() => this.native.register(row, full, arena.native, pins, null));
-    return new Registration(this, number, full, this.plugins[row] ?? "", undefined);
+    return new Registration(this, number, full, entryOf(this.plugins, row), undefined);
   }
 
   /**
@@ -176,7 +176,7 @@ export class NixlAgent implements AgentHandle {
   async registerArena(arena: VmmArena, options: RegisterOptions = {}): Promise<Registration> {
     this.#requireOpen();
     const row = this.#row(options.plugin);
-    const plugin = this.plugins[row] ?? "";
+    const plugin = entryOf(this.plugins, row);
     const memory = memoryOf(arena);
     if (arena.closed) throw errorOf("ERR_ARENA_CLOSED", "the arena to register is closed");
     const pins = callNative(() => arena.native.live());
@@ -228,7 +228,7 @@ export class NixlAgent implements AgentHandle {
     const arena = pinned?.arena.native ?? null;
     try {
       const number = await awaitNative(() => this.native.register(row, pieces, arena, pins, file));
-      return new Registration(this, number, pieces, this.plugins[row] ?? "", name);
+      return new Registration(this, number, pieces, entryOf(this.plugins, row), name);
     } catch (thrown) {
       throw withFile(thrown, name);
     }
@@ -243,7 +243,7 @@ export class NixlAgent implements AgentHandle {
     const row = this.#row(plugin);
     const pins = BigUint64Array.of(pinned.address, BigInt(pinned.length));
     const number = await awaitNative(() => this.native.register(row, pieces, pinned.arena.native, pins, null));
-    return new Registration(this, number, pieces, this.plugins[row] ?? "", undefined);
+    return new Registration(this, number, pieces, entryOf(this.plugins, row), undefined);
   }
 
   /**

@@ -20,7 +20,7 @@ export function regionsOf(ranges: BigUint64Array, joined: boolean): { readonly a
   for (let at = 0; at < ranges.length; at += 2) {
     const [begin, bytes] = [entryOf(ranges, at), entryOf(ranges, at + 1)];
     if (joined && begin === end) {
-      length.push((length.pop() ?? 0) + Number(bytes));
+      length[length.length - 1] = entryOf(length, length.length - 1) + Number(bytes);
     } else {
       address.push(begin);
       length.push(Number(bytes));

@@ -203,7 +203,9 @@ class NixlBatch implements Transfer {
 
   /** Opens a file in the state that the plan was made from. */
   async #open(files: TransferFiles, file: number): Promise<NativeFile> {
-    const native = await awaitNative(() => addon().openFile(files.paths[file] ?? "", identityOf(files, [file]), entryOf(files.size, file)));
+    const native = await awaitNative(() =>
+      addon().openFile(entryOf(files.paths, file), identityOf(files, [file]), entryOf(files.size, file)),
+    );
     this.#unkept[file] = native.unkept;
     return native;
   }

@@ -28,11 +28,11 @@ export class SummarySum {
     for (const [row, file] of files.entries()) {
       this.#bufferedBytes[file] = entryOf(this.#bufferedBytes, file) + entryOf(window.bufferedBytes, row);
       this.#directBytes[file] = entryOf(this.#directBytes, file) + entryOf(window.directBytes, row);
-      const [known = 0, cached] = [this.#cachedBytes[file], entryOf(window.cachedBytes, row)];
-      this.#cachedBytes[file] = known === null || cached === null ? null : known + cached;
+      const [known, cached] = [this.#cachedBytes[file], entryOf(window.cachedBytes, row)];
+      this.#cachedBytes[file] = known === null || cached === null ? null : (known ?? 0) + cached;
       if (window.directByThreads[row] === 1) this.#directByThreads[file] = 1;
       this.#unkept[file] = entryOf(this.#unkept, file) | entryOf(window.unkept, row);
-      const reason = window.fallback[row] ?? "";
+      const reason = entryOf(window.fallback, row);
       if (reason !== "") this.#fallback[file]?.add(reason);
     }
     this.#reads += window.reads;
@@ -55,7 +55,7 @@ export class SummarySum {
 /** These rows of the columns. */
 export function filesOf(files: TransferFiles, rows: readonly number[]): TransferFiles {
   return {
-    paths: rows.map((row) => files.paths[row] ?? ""),
+    paths: rows.map((row) => entryOf(files.paths, row)),
     size: Float64Array.from(rows, (row) => entryOf(files.size, row)),
     identity: identityOf(files, rows),
     dioOffsetAlign: Uint32Array.from(rows, (row) => entryOf(files.dioOffsetAlign, row)),
