@@ -172,6 +172,7 @@ impl NativeArena {
     /// Native backends only: refuses new work, detaches all views, gives memory and reserve back, likewise. The failures as JSON, in order; null when
     /// closed before. ERR_ARENA_BUSY while anything is pinned or allocated; the arena then stays open.
     #[napi]
+    #[allow(clippy::type_complexity, reason = "the declaration for TypeScript is made from the type as it stands")]
     pub fn close<'env>(&self, env: &'env Env) -> Result<Option<Either<Vec<String>, PromiseRaw<'env, Vec<String>>>>> {
         let Some(mut closing) = Arena::begin_close(self.arena()).map_err(thrown)? else {
             return Ok(None);

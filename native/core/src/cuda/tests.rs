@@ -227,6 +227,7 @@ fn memory_is_copied_to_the_host_in_the_context() {
         ("ERR_CUDA_CALL", Some("cuMemcpyDtoH".into()), Some("cuda:0".into()))
     );
     assert_eq!(arena.stats().pins, 0);
+    arena.close().unwrap();
 }
 
 #[test]
@@ -240,6 +241,7 @@ fn one_allocation_is_one_region_and_two_are_not() {
     let error = arena.prove_one_region(first, 2 * GRANULE).unwrap_err();
     assert_eq!((error.code, fact(&error, "operation")), ("ERR_CUDA_REGION", Some("cuMemGetHandleForAddressRange".into())));
     assert_eq!((fact(&error, "address"), fact(&error, "length")), (Some(format!("{first:#x}").into()), Some((2 * GRANULE).into())));
+    arena.close().unwrap();
 }
 
 #[test]
