@@ -475,7 +475,7 @@ export const errorCodes = {
   ERR_NIXL_LOAD: {
     exit: 69,
     cause: "The dynamic loader refuses NIXL's library.",
-    remedy: "The message has the loader's words, such as a missing dependency.",
+    remedy: "Name NIXL's `libnixl_capi.so`, or install what the message says is missing. `mx probe` tells where NIXL is looked for.",
   },
   ERR_NIXL_SYMBOLS: {
     exit: 69,
@@ -495,7 +495,7 @@ export const errorCodes = {
   ERR_NIXL_PLUGIN: {
     exit: 69,
     cause: "A NIXL plugin is missing, or could not be loaded or started; GDS_MT needs `libcufile.so.0` and `libcudart`.",
-    remedy: "Install what the plugin needs, or use one of those in the error's `available`.",
+    remedy: "Install what the plugin needs, or use one that the message lists.",
   },
   ERR_NIXL_METADATA: {
     exit: 74,

@@ -85,6 +85,11 @@ describeNixl("the driver nixl", (library) => {
     await expect(loadCheckpoint(writeCheckpoint(tensors), options)).rejects.toMatchObject({ code });
   });
 
+  it("lists the plugins that there are where one is named that is not", async () => {
+    const error = await loadCheckpoint(writeCheckpoint(tensors), { driver: "nixl", plugin: "NOSUCH" }).catch((thrown) => thrown);
+    expect(error.message).toMatch(/^the plugin NOSUCH cannot be used .*; NIXL has the plugins .*\bPOSIX\b/);
+  });
+
   it("tells every place where NIXL was looked for when it is missing", async () => {
     vi.stubEnv("MX_NIXL_LIBRARY", "/nowhere/libnixl_capi.so");
     const error = await loadCheckpoint(writeCheckpoint(tensors), { driver: "nixl" }).catch((thrown) => thrown);

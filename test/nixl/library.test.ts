@@ -10,6 +10,7 @@ import { compile } from "../support/compile.js";
 import { collectEvents } from "../support/events.js";
 import { fakesEnv } from "../support/fakes.js";
 import { temporaryFolder } from "../support/folders.js";
+import { errorFrom } from "../support/loading.js";
 import { describeNixl } from "../support/nixl.js";
 import { runNode } from "../support/run-node.js";
 
@@ -62,6 +63,20 @@ it("says what a library that is not NIXL lacks, and what is its stub", async () 
   await expect(addon().loadNixl("libc.so.6", [])).rejects.toThrow(/ERR_NIXL_SYMBOLS.*nixl_capi_create_xfer_req/);
   const empty = compile("io-faults.c", ["-shared", "-fPIC", "-ldl"]);
   await expect(loadNixl({ library: empty })).rejects.toThrow(/lacks \d+ of the functions needed: nixl_capi_create_configured_agent/);
+});
+
+it.each([
+  [
+    "a file of another kind",
+    "/etc/passwd",
+    "ERR_NIXL_LOAD",
+    /^the library that the option library names .*: \/etc\/passwd: invalid ELF header$/,
+  ],
+  ["a folder", "/etc", "ERR_NIXL_LOAD", /^the library that the option library names .*: \/etc: cannot read file data: Is a directory$/],
+  ["another library", "libm.so.6", "ERR_NIXL_SYMBOLS", /: libm\.so\.6 lacks \d+ of the functions needed: (nixl_capi_\w+, ){3}\.\.\.$/],
+] as const)("says of %s that was named what is wrong with it", async (_kind, library, code, message) => {
+  const error = await errorFrom(loadNixl({ library }));
+  expect(error).toMatchObject({ code, message: expect.stringMatching(message), tried: [{ path: library, from: "the option library" }] });
 });
 
 it("tells why there is no GDS as an event", async () => {

@@ -1,10 +1,10 @@
 import { readEnv } from "../../envs.js";
-import { errorOf } from "../../errors.js";
+import { errorOf, ModelExpressError } from "../../errors.js";
 import { publish } from "../../events.js";
 import type { NativeNixl } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
-import { type LibraryPlace, type LibraryTried, libraryVersion, pythonPlaces, usualPlaces, whyNowhere } from "./library-paths.js";
+import { isAbsent, type LibraryPlace, type LibraryTried, libraryVersion, pythonPlaces, usualPlaces, whyNowhere } from "./library-paths.js";
 import { nativeUcxSettings, settledUcxSettings } from "./ucx-settings.js";
 
 /** NIXL's library, found and loaded. */
@@ -28,7 +28,7 @@ const loaded = new Map<string, Promise<NixlApi>>();
 
 /**
  * Finds NIXL's library and loads it, once per process and place; it is never unloaded. Reads MX_NIXL_LIBRARY.
- * @throws ERR_NIXL_NOT_FOUND with every place tried in `tried`
+ * @throws ERR_NIXL_NOT_FOUND with every place tried in `tried`; of a file that was named and is there ERR_NIXL_LOAD, ERR_NIXL_SYMBOLS, ERR_NIXL_STUB
  */
 export function loadNixl(options: NixlApiOptions = {}): Promise<NixlApi> {
   const library = options.library ?? readEnv("MX_NIXL_LIBRARY");
@@ -48,7 +48,7 @@ async function find(library: string | undefined, from: string): Promise<NixlApi>
   const api =
     library === undefined
       ? ((await firstOf(usualPlaces(), tried)) ?? (await firstOf(await pythonPlaces(), tried)))
-      : await firstOf([{ path: library, from }], tried);
+      : await named({ path: library, from }, tried);
   if (api !== undefined) {
     publish({ event: "nixl.loaded", path: api.path, version: api.version ?? null });
     for (const { setting, state, meaning } of settledUcxSettings(api.native)) {
@@ -60,6 +60,19 @@ async function find(library: string | undefined, from: string): Promise<NixlApi>
   throw errorOf("ERR_NIXL_NOT_FOUND", message, { facts: { tried } });
 }
 
+/** The library that somebody named: what is there and cannot be used is an error of its own. */
+async function named(place: LibraryPlace, tried: LibraryTried[]): Promise<NixlApi | undefined> {
+  try {
+    return await load(place, tried);
+  } catch (thrown) {
+    const why = thrown instanceof Error ? thrown.message : String(thrown);
+    tried.push({ ...place, why });
+    if (isAbsent(why) || !(thrown instanceof ModelExpressError)) return undefined;
+    const message = `the library that ${place.from} names is not a NIXL that can be used: ${why}`;
+    throw errorOf(thrown.code, message, { facts: { file: place.path, tried }, cause: thrown });
+  }
+}
+
 async function firstOf(places: readonly LibraryPlace[] | LibraryTried, tried: LibraryTried[]): Promise<NixlApi | undefined> {
   if ("why" in places) {
     tried.push(places);
@@ -67,11 +80,15 @@ async function firstOf(places: readonly LibraryPlace[] | LibraryTried, tried: Li
   }
   for (const place of places) {
     try {
-      const native = await awaitNative(() => addon().loadNixl(place.path, nativeUcxSettings));
-      return Object.freeze({ path: native.path, version: libraryVersion(native.path), tried: Object.freeze([...tried]), native });
+      return await load(place, tried);
     } catch (thrown) {
       tried.push({ ...place, why: thrown instanceof Error ? thrown.message : String(thrown) });
     }
   }
   return undefined;
+}
+
+async function load({ path }: LibraryPlace, tried: readonly LibraryTried[]): Promise<NixlApi> {
+  const native = await awaitNative(() => addon().loadNixl(path, nativeUcxSettings));
+  return Object.freeze({ path: native.path, version: libraryVersion(native.path), tried: Object.freeze([...tried]), native });
 }

@@ -15,7 +15,8 @@ const places: ReadonlyMap<string, string> = new Map([
   [loader, `on ${loader}`],
   [usual, `in ${usual}`],
 ]);
-const absent = /cannot open shared object file: No such file/;
+/** Whether the loader says that there is no such file. */
+export const isAbsent = (why: string) => /cannot open shared object file: No such file/.test(why);
 const machine = process.arch === "arm64" ? "aarch64-linux-gnu" : "x86_64-linux-gnu";
 /** A place that was tried in vain. */
 export interface LibraryTried extends LibraryPlace {
@@ -57,11 +58,11 @@ export async function pythonPlaces(): Promise<LibraryPlace[] | LibraryTried> {
 
 /** Why there is no library, in one line: a dozen places where nothing lies are one reason, a library that is there and refused is one of its own. */
 export function whyNowhere(tried: readonly LibraryTried[]): string {
-  const isAbsent = ({ why, from }: LibraryTried) => absent.test(why) && places.has(from);
-  const empty = new Set(tried.filter(isAbsent).map(({ from }) => places.get(from)));
+  const isEmpty = ({ why, from }: LibraryTried) => isAbsent(why) && places.has(from);
+  const empty = new Set(tried.filter(isEmpty).map(({ from }) => places.get(from)));
   const nowhere = empty.size === 0 ? [] : [`no ${libraryName} ${[...empty].join(" or ")}`];
   const refused = tried
-    .filter((place) => !isAbsent(place))
+    .filter((place) => !isEmpty(place))
     .map(({ path, from, why }) => (from === python ? why : `${path} (${from}): ${why.replace(`${path}: `, "")}`));
   return [...nowhere, ...refused].join("; ");
 }

@@ -93,9 +93,10 @@ impl Agent {
         // SAFETY: the agent is alive, the results have places.
         let status = unsafe { (self.api.get_plugin_params)(self.handle, name.as_ptr(), &mut memories, &mut parameters) };
         if status != SUCCESS {
-            let error = failed(status, "ERR_NIXL_PLUGIN", what(), "nixl_capi_get_plugin_params");
-            let available = self.available_plugins().unwrap_or_default().join(" ");
-            return Err(error.with("plugin", spec.name.as_str()).with("available", available));
+            let available = self.available_plugins().unwrap_or_default();
+            let what = format!("{}; NIXL has the plugins {}", what(), available.join(", "));
+            let error = failed(status, "ERR_NIXL_PLUGIN", what, "nixl_capi_get_plugin_params");
+            return Err(error.with("plugin", spec.name.as_str()).with("available", available.join(" ")));
         }
         // SAFETY: made above.
         unsafe { (self.api.destroy_mem_list)(memories) };

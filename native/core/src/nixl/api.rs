@@ -98,7 +98,9 @@ impl NixlApi {
             .is_ok_and(|is_stub| unsafe { is_stub() });
         std::mem::forget(library);
         let mut api = found.map_err(|missing| {
-            let message = format!("{path} lacks {} of the functions needed: {}", missing.len(), missing.join(", "));
+            let first = missing.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+            let more = if missing.len() > 3 { ", ..." } else { "" };
+            let message = format!("{path} lacks {} of the functions needed: {first}{more}", missing.len());
             Error::new("ERR_NIXL_SYMBOLS", message).with("file", path).with("missing", missing.join(" "))
         })?;
         if is_stub {
