@@ -494,7 +494,10 @@ fn a_library_that_is_not_there_or_not_nixl_says_why() {
     assert!(absent.message.contains("/nowhere/libnixl_capi.so"), "{}", absent.message);
     let other = NixlApi::load("libc.so.6").err().expect("a failure");
     assert_eq!(other.code, "ERR_NIXL_SYMBOLS");
-    assert!(other.message.contains("nixl_capi_create_xfer_req"), "{}", other.message);
+    let starts = "libc.so.6 lacks 31 of the functions needed: nixl_capi_create_configured_agent, ";
+    assert!(other.message.starts_with(starts) && other.message.ends_with(", ..."), "{}", other.message);
+    let missing = other.facts.iter().find(|(name, _)| *name == "missing").map(|(_, fact)| format!("{fact:?}"));
+    assert!(missing.is_some_and(|missing| missing.contains("nixl_capi_create_xfer_req")));
     assert!(why_not_loadable("libc.so.6").is_none());
     assert!(why_not_loadable("libno-such.so").is_some());
 }
