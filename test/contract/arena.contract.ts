@@ -1,5 +1,6 @@
-import { describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it } from "vitest";
 import { VmmArena } from "../../src/arena/arena.js";
+import { givenBack } from "../../src/arena/giving-back.js";
 import type { VmmBackend } from "../../src/arena/vmm-backend.js";
 
 /** What every arena does, whatever its backend. The backend must grant at least 16 TiB of address space and a few granules of memory. */
@@ -11,6 +12,9 @@ export function arenaContract(name: string, makeBackend: () => VmmBackend): void
       const g = backend.allocationGranularity();
       return { arena: new VmmArena({ backend, totalBytes: granules * g }), g };
     }
+
+    // A device's memory goes back on other threads. What one test closed is not to be counted with the memory of the next.
+    afterEach(givenBack);
 
     const counters = (arena: VmmArena) => [arena.usedBytes, arena.mappedBytes, arena.liveAllocationCount, arena.state];
 

@@ -2,7 +2,6 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { cudaBackend, cudaFacts } from "../../src/arena/cuda-backend.js";
-import { givenBack } from "../../src/arena/giving-back.js";
 import type { VmmBackend } from "../../src/arena/vmm-backend.js";
 import { standInCuda } from "../support/cuda.js";
 import { readLedger } from "../support/fakes.js";
@@ -37,8 +36,7 @@ arenaContract("the CUDA backend", () => cudaBackend({ device: 0, library }));
 arenaContract("the CUDA backend behind another", wrapped);
 
 describe("afterwards", () => {
-  it("nothing is left of any arena; the context is held by backends still reachable", async () => {
-    await givenBack();
+  it("nothing is left of any arena; the context is held by backends still reachable", () => {
     const { open, peak } = readLedger(ledger);
     expect([...new Set(open.map(({ kind }) => kind))]).toEqual(["context"]);
     expect(peak.mapping?.things).toBe(300);
