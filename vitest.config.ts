@@ -1,4 +1,5 @@
 import { defineConfig } from "vitest/config";
+import { testAddon } from "./test/support/test-addon.js";
 
 export default defineConfig({
   test: {
@@ -9,6 +10,8 @@ export default defineConfig({
     // The drivers' own threads need a core too.
     maxWorkers: 2,
     execArgv: ["--expose-gc"],
+    // Reads of the test files' own processes can be planned to fail.
+    env: { MX_NATIVE_ADDON: testAddon },
     testTimeout: 30_000,
     hookTimeout: 30_000,
     restoreMocks: true,

@@ -30,10 +30,20 @@ function checkVersions() {
 }
 
 async function buildAddon() {
+  const library = await withAddonTypes((env) => compileAddon(["--release"], env));
+  place(library, join(root, "lib", addonName(thisPlatform())));
+}
+
+/** The addon that test files load: its reads can be planned to fail, and arithmetic is checked. */
+export async function buildTestAddon() {
+  place(await compileAddon(["--features", "faults"]), join(root, ".cache/test-addon.node"));
+}
+
+/** Compiles the crate mx-node. The messages tell where the library lies, whatever target folder or triple the user's cargo configuration sets. */
+async function compileAddon(flags, env = {}) {
   let messages = "";
-  const args = ["build", "--release", "--locked", "-p", "mx-node", "--message-format=json-render-diagnostics"];
-  // The messages tell where the library lies, whatever target folder or triple the user's cargo configuration sets.
-  await withAddonTypes((env) => must("cargo", args, { cwd: join(root, "native"), env, quiet: true, tee: (chunk) => (messages += chunk) }));
+  const args = ["build", "--locked", "-p", "mx-node", "--message-format=json-render-diagnostics", ...flags];
+  await must("cargo", args, { cwd: join(root, "native"), env, quiet: true, tee: (chunk) => (messages += chunk) });
   const artifact = messages
     .split("\n")
     .filter((line) => line.startsWith("{"))
@@ -41,10 +51,13 @@ async function buildAddon() {
     .find(({ reason, target }) => reason === "compiler-artifact" && target.name === "mx_node");
   const library = artifact?.filenames.find((file) => file.endsWith(".so"));
   if (library === undefined) throw new Stop("cargo built no shared library of the crate mx-node");
-  const addon = join(root, "lib", addonName(thisPlatform()));
+  return library;
+}
+
+/** A process that has the old one loaded keeps it: the new file takes over the name only. */
+function place(library, addon) {
   if (existsSync(addon) && readFileSync(addon).equals(readFileSync(library))) return;
   mkdirSync(dirname(addon), { recursive: true });
-  // A process that has the old one loaded keeps it: the new file takes over the name only.
   const partial = `${addon}.${process.pid}`;
   copyFileSync(library, partial);
   renameSync(partial, addon);

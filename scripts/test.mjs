@@ -2,7 +2,7 @@
 // written to .cache/test-results.json. Under CI=true a skipped test counts as failed.
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { build } from "./build.mjs";
+import { build, buildTestAddon } from "./build.mjs";
 import { fetchNixl } from "./nixl.mjs";
 import { bin, isMain, main, root, run, Stop } from "./process.mjs";
 
@@ -11,6 +11,7 @@ const cache = join(root, ".cache");
 
 export async function test() {
   await build();
+  await buildTestAddon();
   bringNixl();
   const results = { rust: await cargo(), loom: await loom(), typescript: await vitest() };
   const sum = (key) => Object.values(results).reduce((total, counts) => total + counts[key], 0);

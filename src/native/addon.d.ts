@@ -518,11 +518,6 @@ export interface TransferSettings {
   readonly directBlockBytes: number;
   /** Direct reads in flight. */
   readonly queueDepth: number;
-  /**
-   * For tests: `[kind, nth, value, ...]`: 0 the nth read fails with errno value, 1 it brings at most value bytes, 2 it stalls for value ms, 3 as 0 for
-   * direct reads only, 4 io_uring_enter fails with errno value from its nth call on.
-   */
-  readonly faults?: Float64Array;
 }
 
 /** What a transfer did, one entry per file. */

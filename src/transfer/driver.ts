@@ -28,8 +28,6 @@ export interface TransferBatch {
   readonly plugin?: string | undefined;
   /** What the variables MX_GDS_* ask of reads by GDS_MT. */
   readonly gds?: Omit<GdsLimits, "maxChunkBytes"> | undefined;
-  /** @internal Planned faults, for tests; see `TransferSettings.faults`. */
-  readonly faults?: Float64Array | undefined;
 }
 
 /** Way that bytes took: out of the page cache or through it, around it by io_uring or by threads, mapped, through pinned buffers, or by a plugin of NIXL's. */

@@ -49,8 +49,7 @@ function readingDriver(name: ReadDriver): TransferDriver {
     capabilities: { memory: ["host"], copies: true, registrable: true },
     takes: (shape) => lanesTake(name === "io_uring" ? { ...shape, cachedBytes: 0 } : shape, name !== "pread"),
     forecast: (batch) => lanesForecast(batch, name),
-    submit: (batch) =>
-      startTransfer(batch, { ...settingsOf(batch, name), ...(batch.faults === undefined ? {} : { faults: batch.faults }) }),
+    submit: (batch) => startTransfer(batch, settingsOf(batch, name)),
   };
 }
 

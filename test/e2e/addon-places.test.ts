@@ -2,12 +2,13 @@ import { copyFileSync, cpSync, mkdirSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { build } from "esbuild";
 import { beforeEach, describe, expect, it } from "vitest";
-import { addonPath, platformName, platformPackage } from "../../src/native/addon-path.js";
+import { platformName, platformPackage } from "../../src/native/addon-path.js";
 import { writeSample } from "../../src/sample/write-sample.js";
 import { root, temporaryFolder } from "../support/folders.js";
 import { runProgram } from "../support/run-node.js";
 
-const addon = addonPath();
+/** As it is packed, not that of the tests. */
+const addon = join(root, "lib", `modelexpress.${platformName()}.node`);
 const name = basename(addon);
 const program = `
   import { loadCheckpoint } from "modelexpress-client";

@@ -59,7 +59,7 @@ const changes: readonly Change[] = [
 
 describe.each(copyingDrivers)("while the driver %s reads it", (driver) => {
   it.each(changes)("a file is $title", async ({ apply, code, message }) => {
-    planFaults(driver, { nth: 2, stallMs: 250 });
+    planFaults({ nth: 2, stallMs: 250 });
     using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
     const file = writeCheckpoint(tensors);
     evict(file);
@@ -76,7 +76,7 @@ describe.each(copyingDrivers)("while the driver %s reads it", (driver) => {
 
   it("it is read while a neighbour changes: that is no matter", async () => {
     const folder = writeShards([{ a: { dtype: "U8", shape: [MIB] } }, { b: { dtype: "U8", shape: [MIB] } }]);
-    planFaults(driver, { nth: 1, stallMs: 100 });
+    planFaults({ nth: 1, stallMs: 100 });
     const load = loadCheckpoint(await openCheckpoint(folder), { driver, include: "a" });
     truncateSync(join(folder, "model-2.safetensors"), 5);
     await using model = await load;

@@ -1,4 +1,4 @@
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { VmmArena } from "../../src/arena/arena.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
@@ -28,7 +28,7 @@ describe.each(copyingDrivers)("each read of the driver %s in turn", (driver) => 
     for (let nth = 1; nth <= reads; nth++) {
       evict(...files);
       await go(path, nth, arena);
-      vi.restoreAllMocks();
+      planFaults();
     }
     expect(arena.liveAllocationCount).toBe(0);
   }
@@ -45,7 +45,7 @@ describe.each(copyingDrivers)("each read of the driver %s in turn", (driver) => 
 
   it("fails: the error names it, and nothing is left behind", async () => {
     await sweep(async (path, nth, arena) => {
-      planFaults(driver, { nth, errno: EIO });
+      planFaults({ nth, errno: EIO });
       const error = await errorFrom(loadCheckpoint(path, options(arena)));
       expect(error, `read ${nth}`).toMatchObject({ code: "ERR_TRANSFER_READ", errno: "EIO", offset: expect.any(Number) });
       await error.settled;
@@ -55,7 +55,7 @@ describe.each(copyingDrivers)("each read of the driver %s in turn", (driver) => 
 
   it.each([1, 512, 4097])("comes short, %d bytes: the rest follows", async (shortBytes) => {
     await sweep(async (path, nth, arena) => {
-      planFaults(driver, { nth, shortBytes });
+      planFaults({ nth, shortBytes });
       await expectRight(path, arena);
     });
   });
@@ -65,14 +65,14 @@ describe.each(copyingDrivers)("each read of the driver %s in turn", (driver) => 
     ["EAGAIN", EAGAIN],
   ])("is refused once with %s: it is made again", async (_, errno) => {
     await sweep(async (path, nth, arena) => {
-      planFaults(driver, { nth, errno });
+      planFaults({ nth, errno });
       await expectRight(path, arena);
     });
   });
 
   it("stalls, while later shards have nothing to read: the load ends", async () => {
     await sweep(async (path, nth, arena) => {
-      planFaults(driver, { nth, stallMs: 20 });
+      planFaults({ nth, stallMs: 20 });
       await using model = await loadCheckpoint(path, { ...options(arena), threads: 1, include: ["first", "small"], timeoutMs: 10_000 });
       expect(model.tensors.size).toBe(2);
     });
@@ -80,7 +80,7 @@ describe.each(copyingDrivers)("each read of the driver %s in turn", (driver) => 
 
   it("stalls: the others go on, and the load ends", async () => {
     await sweep(async (path, nth, arena) => {
-      planFaults(driver, { nth, stallMs: 20 });
+      planFaults({ nth, stallMs: 20 });
       await expectRight(path, arena);
     });
   });

@@ -37,15 +37,15 @@ type Failure = (path: string, driver: DriverName) => Promise<unknown>;
 
 const failures: Readonly<Record<string, Failure>> = {
   "a read fails": async (path, driver) => {
-    planFaults(driver, { nth: 3, errno: 5 });
+    planFaults({ nth: 3, errno: 5 });
     return failureOf(loadCheckpoint(path, { driver, maxChunkBytes: MIB }));
   },
   "it is late": async (path, driver) => {
-    planFaults(driver, { nth: 0, stallMs: 4 });
+    planFaults({ nth: 0, stallMs: 4 });
     return failureOf(loadCheckpoint(path, { driver, maxChunkBytes: MIB, timeoutMs: 3 }));
   },
   "it is aborted": async (path, driver) => {
-    planFaults(driver, { nth: 0, stallMs: 4 });
+    planFaults({ nth: 0, stallMs: 4 });
     const controller = new AbortController();
     setTimeout(() => controller.abort(), 3);
     return failureOf(loadCheckpoint(path, { driver, maxChunkBytes: MIB, signal: controller.signal }));
@@ -60,7 +60,7 @@ const failures: Readonly<Record<string, Failure>> = {
       }),
     ),
   "a stream fails": async (path, driver) => {
-    planFaults(driver, { nth: 2, errno: 5 });
+    planFaults({ nth: 2, errno: 5 });
     return failureOf(streamCheckpoint(path, { driver, maxBytes: 8 * MIB, maxChunkBytes: MIB }).next());
   },
 };

@@ -6,6 +6,7 @@ import { atFault, fakesEnv, type Ledger, readLedger } from "../support/fakes.js"
 import { makeFolder, root, temporaryFolder } from "../support/folders.js";
 import { runNode } from "../support/run-node.js";
 import { planned, sweep } from "../support/sweep.js";
+import { testAddon } from "../support/test-addon.js";
 
 const MIB = 2 ** 20;
 const fileBytes = 20 * MIB;
@@ -14,6 +15,7 @@ const fileBytes = 20 * MIB;
 const load = `${atFault}
 import { VmmArena } from ${JSON.stringify(`${root}dist/arena/arena.js`)};
 import { cudaBackend } from ${JSON.stringify(`${root}dist/arena/cuda-backend.js`)};
+import { addon } from ${JSON.stringify(`${root}dist/native/load.js`)};
 import { awaitNative } from ${JSON.stringify(`${root}dist/native/failure.js`)};
 import { stagedDriver } from ${JSON.stringify(`${root}dist/transfer/staged/driver.js`)};
 import { readFileSync, statSync } from "node:fs";
@@ -38,6 +40,7 @@ const base = arena && (await attempt("malloc", () => arena.malloc(content.length
 // What was given up keeps no process alive.
 const waiting = awaitSettled ? setInterval(() => {}, 2 ** 30) : undefined;
 if (base !== undefined) {
+  if (faults !== null) addon().planFaults(Float64Array.from(faults));
   const batch = {
     arena,
     files: {
@@ -48,7 +51,7 @@ if (base !== undefined) {
       file: new Uint32Array(pieces.length), offset: Float64Array.from(pieces, ([offset]) => offset),
       length: Float64Array.from(pieces, ([, length]) => length), address: BigUint64Array.from(pieces, ([, , at]) => base + BigInt(at)),
     },
-    threads: 2, maxChunkBytes: 2 ** 22, ...(faults ? { faults: Float64Array.from(faults) } : {}),
+    threads: 2, maxChunkBytes: 2 ** 22,
   };
   const moving = await attempt("submit", () => stagedDriver.submit(batch));
   if (moving !== undefined) {
@@ -118,7 +121,10 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 async function run(plan: string, { abort, faults, awaitSettled = true, exit }: Run = {}): Promise<{ told: Told; ledger: Ledger }> {
   const ledger = join(temporaryFolder(), "ledger");
   const text = JSON.stringify({ abort: abort ?? null, faults: faults ?? null, awaitSettled, exit: exit ?? null, pieces });
-  const { code, signal, stdout, stderr } = await runNode(load, { env: fakesEnv({ plan, ledger }), args: [file, text] });
+  const { code, signal, stdout, stderr } = await runNode(load, {
+    env: { ...fakesEnv({ plan, ledger }), MX_NATIVE_ADDON: testAddon },
+    args: [file, text],
+  });
   expect([plan, code, signal, stderr]).toEqual([plan, exit ?? 0, null, ""]);
   return { told: (exit === undefined ? JSON.parse(stdout) : null) as Told, ledger: readLedger(ledger) };
 }

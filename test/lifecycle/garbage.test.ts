@@ -69,7 +69,7 @@ describe.each([...copyingDrivers, "map"] as const)("what is unreachable is given
 
 describe.each(copyingDrivers)("with reads in flight, by the driver %s, a collection", (driver) => {
   it("takes nothing away that they write to", async () => {
-    planFaults(driver, { nth: 0, stallMs: 10 });
+    planFaults({ nth: 0, stallMs: 10 });
     const path = checkpoint();
     let digest: string | undefined;
     loadCheckpoint(path, { driver, maxChunkBytes: MIB }).then(async (model) => {
@@ -81,7 +81,7 @@ describe.each(copyingDrivers)("with reads in flight, by the driver %s, a collect
   });
 
   it("neither does it when the load was given up: the memory goes after the last read", async () => {
-    planFaults(driver, { nth: 0, stallMs: 30 });
+    planFaults({ nth: 0, stallMs: 30 });
     const path = checkpoint();
     await collectGarbage();
     const before = residentBytes();
@@ -125,7 +125,7 @@ describe("an arena over a backend written in TypeScript", () => {
   });
 
   it("is closed only after the reads that are in flight", async () => {
-    planFaults("pread", { nth: 2, stallMs: 1000 });
+    planFaults({ nth: 2, stallMs: 1000 });
     const backend = new HostMemoryBackend();
     const path = writeCheckpoint({ a: { dtype: "U8", shape: [64 * 1024] } });
     const giveUp = async () => {

@@ -1,15 +1,13 @@
 import { spawnSync } from "node:child_process";
 import { closeSync, fsyncSync, openSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { vi } from "vitest";
-import { type DriverName, driverNames } from "../../src/envs.js";
+import { onTestFinished } from "vitest";
+import type { DriverName } from "../../src/envs.js";
 import { ModelExpressError } from "../../src/errors.js";
 import { loadCheckpoint } from "../../src/loader/load-checkpoint.js";
 import type { LoadedModel } from "../../src/loader/loaded-model.js";
 import type { LoadOptions } from "../../src/loader/options.js";
 import { addon } from "../../src/native/load.js";
-import type { TransferDriver } from "../../src/transfer/driver.js";
-import { driverOf } from "../../src/transfer/drivers.js";
 import { temporaryFolder } from "./folders.js";
 import { buildSafetensors, type SafetensorsOptions, type TensorSpec, writeIndex } from "./safetensors.js";
 
@@ -56,12 +54,6 @@ const refusal = (await addon().ioSupport(process.execPath)).ioUring ?? "";
 /** The copying drivers that this machine can run. */
 export const copyingDrivers: readonly DriverName[] = ioUringRefusal() === "" ? ["pread", "io_uring", "auto"] : ["pread", "auto"];
 
-/** The drivers as they are without faults. */
-const submitOf = Object.fromEntries(driverNames.map((name) => [name, driverOf(name).submit])) as Record<
-  DriverName,
-  TransferDriver["submit"]
->;
-
 /** A planned fault of the engine: the nth read (0: every one) fails with an errno, comes short, or stalls. */
 export type PlannedFault = { readonly nth: number } & (
   | { readonly errno: number }
@@ -69,18 +61,25 @@ export type PlannedFault = { readonly nth: number } & (
   | { readonly stallMs: number }
 );
 
-/** Every transfer of this driver, until the end of the test or the next call, has these faults. */
-export function planFaults(driver: DriverName, ...faults: readonly PlannedFault[]): void {
-  const target = driverOf(driver);
-  const submit = submitOf[driver];
-  const column = Float64Array.from(
-    faults.flatMap((fault) => {
-      if ("errno" in fault) return [0, fault.nth, fault.errno];
-      return "shortBytes" in fault ? [1, fault.nth, fault.shortBytes] : [2, fault.nth, fault.stallMs];
-    }),
-  );
-  vi.spyOn(target, "submit").mockImplementation((batch) => submit({ ...batch, faults: column }));
+/** Every transfer, until the end of the test or the next call, has these faults. */
+export function planFaults(...faults: readonly PlannedFault[]): void {
+  plan(faults);
+  onTestFinished(() => plan([]));
 }
+
+function plan(faults: readonly PlannedFault[]): void {
+  const column = faults.flatMap((fault) => {
+    if ("errno" in fault) return [0, fault.nth, fault.errno];
+    return "shortBytes" in fault ? [1, fault.nth, fault.shortBytes] : [2, fault.nth, fault.stallMs];
+  });
+  (addon() as TestAddon).planFaults(Float64Array.from(column));
+}
+
+/** What the addon of test builds has besides. */
+export type TestAddon = ReturnType<typeof addon> & {
+  /** `[kind, nth, value, ...]`: see native/node/src/faults.rs. */
+  planFaults(column: Float64Array): void;
+};
 
 /** A load in flight, and the moment that its first bytes were in place. */
 export interface Begun {

@@ -49,7 +49,9 @@ export function runProgram(command: string, args: readonly string[], options: Ru
   const { env = {}, cwd = root, timeoutMs = 20_000, under = [], onStart } = options;
   const [program = command, ...rest] = [...under, command, ...args];
   const { promise, resolve, reject } = withResolvers<Finished>();
-  const child = spawn(program, rest, { cwd, env: { ...process.env, NODE_OPTIONS: "", ...env }, stdio: ["ignore", "pipe", "pipe"] });
+  // Other processes run the addon as it is packed, where a test does not ask for its own.
+  const { MX_NATIVE_ADDON: _, ...inherited } = process.env;
+  const child = spawn(program, rest, { cwd, env: { ...inherited, NODE_OPTIONS: "", ...env }, stdio: ["ignore", "pipe", "pipe"] });
   if (child.pid !== undefined) onStart?.(child.pid);
   let stdout = "";
   let stderr = "";

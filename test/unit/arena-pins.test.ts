@@ -6,13 +6,13 @@ import { VmmArena } from "../../src/arena/arena.js";
 import { hostBackend } from "../../src/arena/host-backend.js";
 import { addon } from "../../src/native/load.js";
 import { temporaryFolder } from "../support/folders.js";
-
-const stallKind = 2;
+import { planFaults } from "../support/loading.js";
 
 /** Reads 4096 bytes of 7 to `address`, natively, and takes `stallMs` for it. Resolves when nothing is in flight any more. */
 function slowRead(arena: VmmArena, address: bigint, stallMs: number): Promise<void> {
   const file = join(temporaryFolder(), "bytes");
   writeFileSync(file, Buffer.alloc(4096, 7));
+  planFaults({ nth: 0, stallMs });
   const { dev, ino, mtimeNs } = statSync(file, { bigint: true });
   return new Promise((resolve, reject) => {
     addon().startTransfer(
@@ -31,7 +31,6 @@ function slowRead(arena: VmmArena, address: bigint, stallMs: number): Promise<vo
         bufferedBlockBytes: 1 << 20,
         directBlockBytes: 1 << 20,
         queueDepth: 1,
-        faults: Float64Array.of(stallKind, 0, stallMs),
       },
       (failure) => failure === null || reject(new Error(failure)),
       resolve,

@@ -97,7 +97,7 @@ describe("pages that are kept", () => {
   });
 
   it("are none of a load that failed, whose memory need not be filled", async () => {
-    planFaults("pread", { nth: 1, errno: 5 });
+    planFaults({ nth: 1, errno: 5 });
     const error = await errorFrom(loadCheckpoint(filled(8 * MIB, 1), { keepPages, driver: "pread" }));
     expect(error.code).toBe("ERR_TRANSFER_READ");
     expect(keptPageBytes()).toBe(0);

@@ -25,7 +25,7 @@ describe("a signal that is aborted before the load", () => {
 describe.each(copyingDrivers)("while the driver %s is stuck in a read", (driver) => {
   /** The second read is stuck for so long. */
   function stuck(stallMs = 800) {
-    planFaults(driver, { nth: 2, stallMs });
+    planFaults({ nth: 2, stallMs });
     const arena = new VmmArena({ backend: hostBackend(), totalBytes: 16 * MIB });
     const path = writeCheckpoint(tensors);
     evict(path);
@@ -83,7 +83,7 @@ describe.each(copyingDrivers)("while the driver %s is stuck in a read", (driver)
 describe("the reason of an abort", () => {
   /** The error of a load that is stuck in its second read when the signal aborts. */
   async function aborted(abort: (controller: AbortController) => void) {
-    planFaults("pread", { nth: 2, stallMs: 150 });
+    planFaults({ nth: 2, stallMs: 150 });
     const controller = new AbortController();
     const options = { driver: "pread", maxChunkBytes: 512 * 1024, signal: controller.signal } as const;
     const { load, begun } = beginLoad(writeCheckpoint(tensors), options);
@@ -110,7 +110,7 @@ describe("the reason of an abort", () => {
   });
 
   it("is shared by two loads of one signal, which have errors of their own", async () => {
-    planFaults("pread", { nth: 0, stallMs: 300 });
+    planFaults({ nth: 0, stallMs: 300 });
     const path = writeCheckpoint(tensors);
     using arena = new VmmArena({ backend: hostBackend(), totalBytes: 16 * MIB });
     const controller = new AbortController();
@@ -138,7 +138,7 @@ describe("an abort that comes when all is in place", () => {
 
 describe("onProgress", () => {
   it("is told of every byte in the end, never of fewer than before, and at most 20 times a second", async () => {
-    planFaults("pread", { nth: 0, stallMs: 30 });
+    planFaults({ nth: 0, stallMs: 30 });
     const told: { bytes: number; totalBytes: number }[] = [];
     const begun = performance.now();
     await using model = await loadCheckpoint(writeCheckpoint(tensors), {
@@ -166,7 +166,7 @@ describe("onProgress", () => {
   });
 
   it("that throws ends the load, and is not called again", async () => {
-    planFaults("pread", { nth: 0, stallMs: 400 });
+    planFaults({ nth: 0, stallMs: 400 });
     using arena = new VmmArena({ backend: hostBackend(), totalBytes: 16 * MIB });
     const thrown = new RangeError("no more");
     let calls = 0;

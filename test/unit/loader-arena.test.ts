@@ -57,7 +57,7 @@ describe("an arena of the caller", () => {
 
   it("gives a failed load's allocation back and stays open", async () => {
     using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
-    planFaults("pread", { nth: 1, errno: 5 });
+    planFaults({ nth: 1, errno: 5 });
     const error = await errorFrom(loadCheckpoint(writeCheckpoint(tensors), { arena, driver: "pread" }));
     expect(error).toMatchObject({ code: "ERR_TRANSFER_READ", errno: "EIO" });
     await error.settled;

@@ -98,7 +98,7 @@ describe("loads at one time", () => {
   it("take no part in it once they are over, however they end", async () => {
     available.bytes = 96 * MIB;
     const controller = new AbortController();
-    planFaults("pread", { nth: 2, stallMs: 200 });
+    planFaults({ nth: 2, stallMs: 200 });
     const { load, begun } = beginLoad(path(), { driver: "pread", signal: controller.signal });
     await begun;
     expect(addon().claimedBytes()).toBeGreaterThan(0);

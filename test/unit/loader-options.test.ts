@@ -205,7 +205,7 @@ describe("the environment", () => {
   it("sets the deadline, in seconds; the option in milliseconds wins", async () => {
     vi.stubEnv("MX_DRIVER", "pread");
     vi.stubEnv("MX_TIMEOUT", "0.05");
-    planFaults("pread", { nth: 1, stallMs: 200 });
+    planFaults({ nth: 1, stallMs: 200 });
     const path = writeCheckpoint(tensors);
     expect(await errorFrom(loadCheckpoint(path))).toMatchObject({ code: "ERR_TRANSFER_TIMEOUT", timeoutMs: 50 });
     for (const timeoutMs of [0, 20_000]) {

@@ -77,7 +77,7 @@ describe("the report of a load", () => {
       // Whole blocks from the first byte to the last, far behind what was read ahead with the header: the first read is a direct one.
       const path = writeCheckpoint({ a: { dtype: "U8", shape: [8 * MIB] }, b: { dtype: "U8", shape: [4 * MIB] } }, { pad: 4096 });
       evict(path);
-      planFaults("auto", { nth: 1, errno: EINVAL });
+      planFaults({ nth: 1, errno: EINVAL });
       const events = collectEvents();
       await using model = await loadCheckpoint(path, { include: "b" });
       expect(model.report.shards[0]).toMatchObject({

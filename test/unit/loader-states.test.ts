@@ -147,7 +147,7 @@ describe("an arena that is loaded into", () => {
   ];
   it("does by state what the table says", async () => {
     // The second read of each load is stuck for a second.
-    planFaults("pread", { nth: 2, stallMs: 1000 });
+    planFaults({ nth: 2, stallMs: 1000 });
     const path = writeCheckpoint({ a: { dtype: "U8", shape: [64 * 1024] } });
     const found = await Promise.all(
       rows.map(async ([method, call]) => {

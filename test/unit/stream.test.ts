@@ -152,7 +152,7 @@ describe("a stream with a bound", () => {
 describe.each(copyingDrivers)("leaving a stream early, by the driver %s", (driver) => {
   it("stops the reads and gives the memory back", async () => {
     using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
-    planFaults(driver, { nth: 0, stallMs: 30 });
+    planFaults({ nth: 0, stallMs: 30 });
     let view: Uint8Array | undefined;
     for await (const tensor of streamCheckpoint(writeCheckpoint(many(12, MIB)), { driver, arena, maxBytes: 4 * MIB })) {
       view = tensor.bytes();
@@ -182,7 +182,7 @@ describe.each(copyingDrivers)("leaving a stream early, by the driver %s", (drive
     const options = { driver, arena, maxBytes: 2 * MIB, maxChunkBytes: MIB, closeTimeoutMs: 20, threads: 1 } as const;
     const stream = streamCheckpoint(path, options);
     expect((await stream.next()).value?.name).toBe("t0");
-    planFaults(driver, { nth: 0, stallMs: 600 });
+    planFaults({ nth: 0, stallMs: 600 });
     expect((await stream.next()).value?.name).toBe("t1");
     await sleep(100);
     expect(await errorFrom(stream.return())).toMatchObject({ code: "ERR_TRANSFER_STUCK" });
@@ -196,7 +196,7 @@ describe("a stream that fails", () => {
     using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
     const stream = streamCheckpoint(writeCheckpoint(many(4, MIB)), { driver: "pread", arena, maxBytes: 2 * MIB });
     expect((await stream.next()).value?.name).toBe("t0");
-    planFaults("pread", { nth: 1, errno: 5 });
+    planFaults({ nth: 1, errno: 5 });
     expect((await stream.next()).value?.name).toBe("t1");
     expect(await errorFrom(stream.next())).toMatchObject({ code: "ERR_TRANSFER_READ", errno: "EIO" });
     expect(arena.liveAllocationCount).toBe(0);
@@ -205,7 +205,7 @@ describe("a stream that fails", () => {
 
   it.each([undefined, 2 * MIB])("before the first tensor leaves nothing behind (maxBytes %s)", async (maxBytes) => {
     using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
-    planFaults("pread", { nth: 1, errno: 5 });
+    planFaults({ nth: 1, errno: 5 });
     const error = await errorFrom(streamCheckpoint(writeCheckpoint(many(4, MIB)), { driver: "pread", arena, maxBytes }).next());
     expect(error.code).toBe("ERR_TRANSFER_READ");
     await error.settled;
@@ -214,7 +214,7 @@ describe("a stream that fails", () => {
 
   it("by its signal rejects at once, though reads are stuck; `settled` covers all windows", async () => {
     using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
-    planFaults("pread", { nth: 0, stallMs: 800 });
+    planFaults({ nth: 0, stallMs: 800 });
     const controller = new AbortController();
     const reason = new Error("enough");
     const step = errorFrom(
@@ -248,7 +248,7 @@ describe("a stream that fails", () => {
 
   it("by its deadline", async () => {
     using arena = new VmmArena({ backend: hostBackend(), totalBytes: 64 * MIB });
-    planFaults("pread", { nth: 0, stallMs: 1000 });
+    planFaults({ nth: 0, stallMs: 1000 });
     const error = await errorFrom(streamCheckpoint(writeCheckpoint(many(4, MIB)), { driver: "pread", arena, timeoutMs: 100 }).next());
     expect(error).toMatchObject({ code: "ERR_TRANSFER_TIMEOUT", timeoutMs: 100 });
     // The reads are stuck still.

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::io::sys;
 use crate::memory::zeroed;
 use crate::parallel::each_index;
+use crate::sys;
 
 /// Bytes of one SHA-256.
 pub const DIGEST_BYTES: usize = 32;

@@ -1,7 +1,9 @@
-//! Binding of `mx_core::io::layout`: what direct reads keep to, and the blocks that pieces would be cut into.
+//! Binding of `mx_core::io::{align, layout}`: what direct reads keep to, and the blocks that pieces would be cut into.
 
-use mx_core::io::layout::{DirectAlign, Layout, worth_direct};
-use mx_core::io::transfer::Driver;
+use mx_core::io::align::DirectAlign;
+use mx_core::io::layout::Layout;
+use mx_core::io::policy::{Route, route};
+use mx_core::io::residency::Residency;
 use napi::bindgen_prelude::Uint32Array;
 use napi_derive::napi;
 
@@ -43,17 +45,16 @@ pub struct BlockCounts {
 pub fn count_blocks(files: TransferFiles, pieces: TransferPieces, settings: TransferSettings) -> napi::Result<BlockCounts> {
     let files = file_specs(&files).map_err(thrown)?;
     let layout = Layout::new(segments(&pieces, &files).map_err(thrown)?.into_iter());
-    let (settings, _) = core_settings(&settings).map_err(thrown)?;
+    let settings = core_settings(&settings).map_err(thrown)?;
     let mut counts = BlockCounts::default();
     let (mut buffered, mut direct, mut rest) = (Vec::new(), Vec::new(), Vec::new());
     for run in &layout.runs {
         let extent = layout.extent(run);
         let align = files[layout.segments[run.start].file as usize].align;
         layout.cut_buffered(run, extent.clone(), settings.buffered_block_bytes, &mut buffered);
-        if settings.driver == Driver::Auto && !worth_direct(&extent) {
-            layout.cut_buffered(run, extent, settings.buffered_block_bytes, &mut rest);
-        } else {
-            layout.cut_direct(run, extent, settings.direct_block_bytes, align, &mut direct, &mut rest);
+        match route(settings.driver, Residency::Cold, true, extent.end - extent.start) {
+            Route::Buffered(_) => layout.cut_buffered(run, extent, settings.buffered_block_bytes, &mut rest),
+            Route::Direct => layout.cut_direct(run, extent, settings.direct_block_bytes, align, &mut direct, &mut rest),
         }
         let bounced = direct.iter().filter(|block| !layout.in_place(block).is_some_and(|address| align.allows_address(address)));
         counts.bounced_bytes += bounced.map(|block| block.length).sum::<u64>() as f64;

@@ -10,6 +10,8 @@ mod cuda;
 mod digest;
 mod external;
 mod failure;
+#[cfg(feature = "faults")]
+mod faults;
 mod nixl;
 mod support;
 mod transfer;

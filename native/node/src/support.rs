@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use mx_core::io::{support, sys};
+use mx_core::io::support;
+use mx_core::sys;
 use napi::Env;
 use napi::bindgen_prelude::PromiseRaw;
 use napi_derive::napi;
@@ -32,7 +33,7 @@ pub fn page_bytes() -> u32 {
 /// Processors this process may use: affinity and cgroup quota counted in.
 #[napi]
 pub fn available_parallelism() -> u32 {
-    support::available_parallelism() as u32
+    mx_core::parallel::available_parallelism() as u32
 }
 
 #[napi]

@@ -2,16 +2,19 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use mx_core::arena::{Arena, Pin};
 use mx_core::error::{Error, Result as CoreResult};
-use mx_core::io::fault::{Fault, FaultKind, FaultPlan};
+use mx_core::io::align::DirectAlign;
+#[cfg(not(feature = "faults"))]
+use mx_core::io::engine::Wrap;
 use mx_core::io::file::FileSpec;
 use mx_core::io::identity::{IDENTITY_WORDS, Identity, Unkept};
-use mx_core::io::layout::{DirectAlign, Segment};
-use mx_core::io::transfer::{Driver, Settings, Summary, Transfer};
-use mx_core::io::{map, sys};
+use mx_core::io::layout::Segment;
+use mx_core::io::map;
+use mx_core::io::settings::{Driver, Settings};
+use mx_core::io::transfer::{FileSummary, Summary, Transfer};
+use mx_core::sys;
 use napi::Env;
 use napi::bindgen_prelude::{BigUint64Array, Float64Array, FnArgs, Function, PromiseRaw, Uint8Array, Uint32Array};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
@@ -63,9 +66,6 @@ pub struct TransferSettings {
     pub direct_block_bytes: f64,
     /// Direct reads in flight.
     pub queue_depth: u32,
-    /// For tests: `[kind, nth, value, ...]`: 0 the nth read fails with errno value, 1 it brings at most value bytes, 2 it stalls for value ms, 3 as 0 for
-    /// direct reads only, 4 io_uring_enter fails with errno value from its nth call on.
-    pub faults: Option<Float64Array>,
 }
 
 /// What a transfer did, one entry per file.
@@ -121,7 +121,7 @@ pub fn start_transfer(
 ) -> napi::Result<NativeTransfer> {
     let files = file_specs(&files).map_err(thrown)?;
     let pieces = segments(&pieces, &files).map_err(thrown)?;
-    let (settings, faults) = core_settings(&settings).map_err(thrown)?;
+    let settings = core_settings(&settings).map_err(thrown)?;
     let ranges = pieces.iter().map(|piece| (piece.address, piece.length as usize));
     let pins = pin_all(&arena.arena(), ranges).map_err(thrown)?.into_iter().collect();
 
@@ -132,7 +132,7 @@ pub fn start_transfer(
         settings,
         files,
         pieces,
-        faults,
+        engines(),
         pins,
         move |outcome| {
             let arguments = match outcome {
@@ -236,37 +236,33 @@ pub fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<S
     Ok(out)
 }
 
-pub fn core_settings(settings: &TransferSettings) -> CoreResult<(Settings, FaultPlan)> {
+pub fn core_settings(settings: &TransferSettings) -> CoreResult<Settings> {
     let driver = match settings.driver {
         ReadDriver::Pread => Driver::Pread,
         ReadDriver::IoUring => Driver::IoUring,
         ReadDriver::Auto => Driver::Auto,
     };
-    let mut faults = Vec::new();
-    for plan in settings.faults.iter().flat_map(|faults| faults.chunks_exact(3)) {
-        let kind = match plan[0] as u32 {
-            0 => FaultKind::Fail(plan[2] as i32),
-            1 => FaultKind::Short(plan[2] as u64),
-            2 => FaultKind::Stall(Duration::from_millis(plan[2] as u64)),
-            3 => FaultKind::FailDirect(plan[2] as i32),
-            4 => FaultKind::FailEnter(plan[2] as i32),
-            _ => return Err(misshapen("faults")),
-        };
-        faults.push(Fault { nth: plan[1] as u64, kind });
-    }
-    let settings = Settings {
+    Ok(Settings {
         driver,
         threads: settings.threads.clamp(1, 1024) as usize,
         buffered_block_bytes: bytes(settings.buffered_block_bytes, "block")?.max(4096),
         // The length of an io_uring read has 32 bits.
         direct_block_bytes: bytes(settings.direct_block_bytes, "block")?.clamp(4096, 1 << 30),
         queue_depth: settings.queue_depth.clamp(1, 4096),
-    };
-    Ok((settings, FaultPlan::new(faults)))
+    })
 }
 
+/// What stands in front of the engines of a transfer: nothing.
+#[cfg(not(feature = "faults"))]
+fn engines() -> Wrap {
+    Box::new(|engine| engine)
+}
+
+#[cfg(feature = "faults")]
+use crate::faults::engines;
+
 fn js_summary(summary: Summary) -> TransferSummary {
-    let column = |value: fn(&mx_core::io::transfer::FileSummary) -> f64| Float64Array::new(summary.files.iter().map(value).collect());
+    let column = |value: fn(&FileSummary) -> f64| Float64Array::new(summary.files.iter().map(value).collect());
     TransferSummary {
         buffered_bytes: column(|file| file.buffered_bytes as f64),
         cached_bytes: summary.files.iter().map(|file| file.cached_bytes.map(|bytes| bytes as f64)).collect(),

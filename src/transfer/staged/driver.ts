@@ -161,14 +161,13 @@ class StagedBatch implements Transfer {
   }
 
   async #read({ memory, address, slotBytes, free }: Staging, slot: number, { reads }: StagingWindow): Promise<void> {
-    const { files, threads, maxChunkBytes, faults } = this.#batch;
+    const { files, threads, maxChunkBytes } = this.#batch;
     const { rows, ...batch } = readsOf(files, reads, address + BigInt(slot * slotBytes));
     const reading = autoDriver.submit({
       arena: memory,
       ...batch,
       threads: threadsOfSlot(threads, free.length),
       maxChunkBytes,
-      faults,
     });
     this.#reading.add(reading);
     try {

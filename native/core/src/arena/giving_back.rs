@@ -169,7 +169,7 @@ impl Arena {
     /// For memory that was freed, and that views are left of.
     pub fn drop_all_but(&self, address: usize, bytes: usize, kept: &[(usize, usize)]) {
         let Some(backend) = &self.backend else { return };
-        let page = crate::io::sys::page_bytes();
+        let page = crate::sys::page_bytes();
         let mut from = address;
         for (to, next) in
             kept.iter().map(|(at, length)| (at - at % page, (at + length).next_multiple_of(page))).chain([(address + bytes, 0)])

@@ -10,7 +10,6 @@ mod in_flight;
 mod ledger;
 mod pin;
 mod refusal;
-mod sync;
 mod view;
 
 #[cfg(all(test, not(loom)))]
@@ -36,10 +35,10 @@ pub use view::View;
 
 use crate::cuda::CudaDevice;
 use crate::error::{Error, Result};
+use crate::sync::{Mutex, MutexGuard};
 use crate::vmm::{MemoryKind, VmmBackend};
 use giving_back::{Remains, drop_without_blocking};
 use ledger::{Ledger, Removal};
-use sync::{Mutex, MutexGuard};
 
 /// How long an allocation that finds no memory waits for memory on its way back. Unmapping a terabyte takes about so long.
 const GIVING_BACK_PATIENCE: Duration = Duration::from_secs(10);

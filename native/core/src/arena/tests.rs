@@ -323,7 +323,7 @@ fn of_memory_that_is_still_seen_only_the_pages_seen_are_kept() {
     bytes.fill(7);
     arena.drop_all_but(address, 1 << 21, &[(address + 8000, 300), (address + 8100, 5), (address + 20_000, 1)]);
     let kept = |at: usize| bytes[at] == 7;
-    let page = crate::io::sys::page_bytes();
+    let page = crate::sys::page_bytes();
     if page == 4096 {
         assert_eq!(
             [0, 4095, 4096, 12_287, 12_288, 16_383, 16_384, 20_479, 20_480, (1 << 21) - 1].map(kept),

@@ -8,7 +8,7 @@ use super::{MAX_SAFE_INTEGER, in_file, printable};
 use crate::error::{Error, Result};
 use crate::io::cache_use::{CacheUse, cache_use};
 use crate::io::identity::{Identity, Sight};
-use crate::io::sys::{self, Stat};
+use crate::sys::{self, Stat};
 
 /// What direct I/O asks of a file, in bytes; 0 where the kernel does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -12,6 +12,7 @@ mod index;
 mod json;
 mod names;
 mod open;
+mod parse;
 mod table;
 mod tensor;
 

@@ -6,8 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use super::copy::{CopyStream, Piece};
 use crate::arena::Pin;
 use crate::error::{Error, Result};
-use crate::io::support::available_parallelism;
-use crate::parallel::each_index;
+use crate::parallel::{available_parallelism, each_index};
 use crate::vmm::drop_pages;
 
 /// Longest part of a slot that one thread makes memory for.

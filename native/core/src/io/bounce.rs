@@ -2,8 +2,8 @@
 
 use super::layout::Block;
 use super::layout::Layout as TransferLayout;
-use super::sys::page_bytes;
 use crate::error::{Error, Result};
+use crate::sys::page_bytes;
 use crate::vmm::{HostBackend, VmmBackend};
 
 /// A mapping of its own: no allocator ever gets pages back that child processes do not inherit.

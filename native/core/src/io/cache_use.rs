@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::sys::DirectIo;
 use super::{file, residency};
+use crate::sys::DirectIo;
 
 /// Where no device says how far is read ahead, as below an overlay or btrfs: what hosts with fast disks set.
 const UNKNOWN_BYTES: u64 = 8 << 20;

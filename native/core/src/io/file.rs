@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use super::align::DirectAlign;
 use super::identity::{Identity, Sight, Unkept};
-use super::layout::DirectAlign;
-use super::sys;
 use crate::error::{Error, Result};
+use crate::sys;
 
 /// What the plan was made from; the transfer refuses any other state of the file.
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::{overlay, sys};
+use super::overlay;
+use crate::sys;
 
 /// What is known of a type of file system.
 struct Known {

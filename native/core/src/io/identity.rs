@@ -13,9 +13,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha256};
 
 use super::file_systems;
-use super::sys::{self, Stat};
 use crate::error::{Error, Result};
 use crate::memory::zeroed;
+use crate::sys::{self, Stat};
 
 /// What was seen of a file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,19 +2,13 @@
 
 use std::ops::Range;
 
-use super::sys::MAX_VECTORS;
+use super::align::DirectAlign;
+use crate::sys::MAX_VECTORS;
 
 /// Buffered blocks are cut where memory crosses a huge page, so that no two threads fault the same one.
 const HUGE_PAGE_BYTES: u64 = crate::vmm::HUGE_PAGE_BYTES as u64;
 /// Longest read through a bounce buffer.
 pub const MAX_BOUNCE_BYTES: u64 = 512 << 10;
-
-/// Runs shorter than this are read buffered even where they are not cached: a direct read would cost more than it saves.
-const MIN_DIRECT_BYTES: u64 = 128 << 10;
-
-pub fn worth_direct(range: &Range<u64>) -> bool {
-    range.end - range.start >= MIN_DIRECT_BYTES
-}
 
 /// One contiguous stretch of a file that goes to one contiguous stretch of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +151,7 @@ impl Layout {
         let segments = &self.segments[run.clone()];
         let at = segments.partition_point(|segment| segment.end() <= position);
         let segment = &segments[at];
-        if align.allows(segment.address_at(position) as u64) {
+        if align.allows_address(segment.address_at(position)) {
             let last = segment.end() - segment.end() % align.offset;
             if last > position {
                 return limit.min(last);
@@ -167,7 +161,7 @@ impl Layout {
         let limit = limit.min(position + MAX_BOUNCE_BYTES.max(align.offset));
         let resume = segments[at + 1..].iter().take_while(|next| next.offset < limit).find_map(|next| {
             let from = next.offset.next_multiple_of(align.offset);
-            (next.length >= max_bytes && from < next.end() && align.allows(next.address_at(from) as u64)).then_some(from)
+            (next.length >= max_bytes && from < next.end() && align.allows_address(next.address_at(from))).then_some(from)
         });
         resume.map_or(limit, |from| limit.min(from))
     }
@@ -187,31 +181,6 @@ impl Layout {
                 out.push(libc::iovec { iov_base: segment.address_at(begin) as *mut libc::c_void, iov_len: (end - begin) as usize });
             }
         }
-    }
-}
-
-/// What direct I/O asks of file offsets (and lengths) and of memory addresses, in bytes; powers of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirectAlign {
-    pub offset: u64,
-    pub memory: u64,
-}
-
-impl DirectAlign {
-    /// From statx; 4096 where the kernel does not say, which every block device of today accepts. Offsets are kept at multiples of 4096 also where less
-    /// is legal: reads that start within a block of the file system or the drive are slower by half.
-    pub fn new(offset: u32, memory: u32) -> Self {
-        let known = |value: u32| if value == 0 || !value.is_power_of_two() { 4096 } else { u64::from(value) };
-        DirectAlign { offset: known(offset).max(4096), memory: known(memory) }
-    }
-
-    fn allows(&self, address: u64) -> bool {
-        address.is_multiple_of(self.memory)
-    }
-
-    /// True when `address` can be the target of a direct read.
-    pub fn allows_address(&self, address: usize) -> bool {
-        self.allows(address as u64)
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::file::{FileSpec, FileState};
 use super::identity::Unkept;
 use super::layout::Segment;
-use super::sys;
 use crate::error::{Error, Result};
+use crate::sys;
 use crate::vmm::keep_from_forks;
 
 /// Maps every piece copy-on-write over its place. Addresses must be congruent to file offsets modulo the page size, and the pages of a piece

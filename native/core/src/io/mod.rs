@@ -1,27 +1,41 @@
 //! Moving bytes from files into memory.
 //!
-//! A [`transfer::Transfer`] reads *pieces* (file range to address) that JavaScript planned. Pieces that are neighbours in the file form a run;
-//! runs are cut into blocks, the unit of one read. Blocks travel through two lanes: the buffered lane (threads, page cache) and the direct lane
-//! (io_uring with O_DIRECT, or threads where io_uring is refused or not known to be sound, see [`file_systems`]). [`residency`] tells which lane a
-//! part of a file should take.
+//! A [`transfer::Transfer`] reads *pieces* (file range to address) that JavaScript planned. Each part
+//! has one concern, and imports run down this list only:
+//!
+//! | part | what |
+//! |---|---|
+//! | [`transfer`], [`map`], [`support`] | what the binding calls |
+//! | `lanes` | what the threads do: `buffered` through the page cache, `direct` around it |
+//! | `threads`, `shared` | the threads of one transfer, and what they share |
+//! | [`policy`] | which way a part of a file goes, and why |
+//! | `queue` | who takes which block, and when there can be no more |
+//! | [`engine`] | who makes a read: `pread`, `uring`, wrappers in front of them |
+//! | [`layout`], [`align`] | pieces that are neighbours in the file form a run; runs are cut into blocks, the unit of one read |
+//! | [`file`], [`identity`], [`file_systems`], `residency` | one file: the same from beginning to end, what its file system keeps, what is cached |
 
+pub mod align;
 mod bounce;
-mod buffered;
 pub mod cache_use;
-mod direct;
-pub mod fault;
+pub mod engine;
 pub mod file;
 pub mod file_systems;
 pub mod identity;
+mod lanes;
 pub mod layout;
 pub mod map;
 mod overlay;
-mod residency;
+mod patience;
+pub mod policy;
+mod queue;
+#[cfg(all(test, loom))]
+mod queue_loom_tests;
+pub mod residency;
+pub mod settings;
 mod shared;
 pub mod support;
-pub mod sys;
+mod threads;
 pub mod transfer;
-mod uring;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::sys;
+use crate::sys;
 
 /// Type of the file system of the layer that an open file of an overlay lies in; None where the layers cannot be told.
 pub fn layer_type(fd: BorrowedFd<'_>) -> Option<u32> {

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use super::sys;
+use crate::sys;
 
 /// Finest step at which cached and uncached parts are told apart; one direct read.
 pub const STEP_BYTES: u64 = 2 << 20;
@@ -24,14 +24,17 @@ pub enum Residency {
     Unknown,
 }
 
+/// A file range, and the residency of all of it.
+pub type Stretch = (Range<u64>, Residency);
+
 /// Splits a file range into stretches of one residency, longest first guess: one question where the whole range is alike.
-pub fn classify(fd: BorrowedFd<'_>, range: Range<u64>) -> Vec<(Range<u64>, Residency)> {
+pub fn classify(fd: BorrowedFd<'_>, range: Range<u64>) -> Vec<Stretch> {
     classify_by(range, sys::page_bytes() as u64, |begin, end| sys::cached_pages(fd, begin, end - begin))
 }
 
 /// `cached_pages` gives the number of pages of `page` bytes in a range that the page cache holds.
-fn classify_by(range: Range<u64>, page: u64, cached_pages: impl Fn(u64, u64) -> io::Result<u64>) -> Vec<(Range<u64>, Residency)> {
-    let mut out: Vec<(Range<u64>, Residency)> = Vec::new();
+fn classify_by(range: Range<u64>, page: u64, cached_pages: impl Fn(u64, u64) -> io::Result<u64>) -> Vec<Stretch> {
+    let mut out: Vec<Stretch> = Vec::new();
     let mut todo = vec![range.clone()];
     while let Some(part) = todo.pop() {
         let pages = part.end.div_ceil(page) - part.start / page;

@@ -4,8 +4,8 @@ use std::alloc::Layout;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::sys;
 use crate::error::errno_name;
+use crate::sys;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IoSupport {
@@ -21,7 +21,7 @@ pub struct IoSupport {
 /// Tries io_uring, and one direct read of the file at `path` (a folder answers for what opens in it: EISDIR).
 pub fn io_support(path: &Path) -> IoSupport {
     let name = |error: &std::io::Error| errno_name(error.raw_os_error().unwrap_or(libc::EIO));
-    let io_uring = super::uring::new_ring(1).err().map(|refusal| errno_name(refusal.errno));
+    let io_uring = super::engine::Uring::new(1).err().map(|refusal| errno_name(refusal.errno));
     let direct_io = try_direct(path).err().map(|error| name(&error));
     let (dio_offset_align, dio_mem_align) = sys::open_read(path, 0).map_or((0, 0), |fd| sys::direct_io(fd.as_fd()).align());
     IoSupport { io_uring, direct_io, dio_offset_align, dio_mem_align }
@@ -40,9 +40,4 @@ fn try_direct(path: &Path) -> std::io::Result<()> {
     // SAFETY: allocated above with this layout.
     unsafe { std::alloc::dealloc(page, layout) };
     result.map(|_| ())
-}
-
-/// Processors that this process may use; affinity and cgroup quota are counted in.
-pub fn available_parallelism() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -6,14 +6,17 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use super::fault::{Fault, FaultKind, FaultPlan};
+use super::align::DirectAlign;
+use super::engine::Uring;
+use super::engine::faulty::{self, Fault, FaultKind};
 use super::file::FileSpec;
 use super::identity::{Identity, Sight};
-use super::layout::{DirectAlign, Segment};
-use super::sys;
-use super::transfer::{Driver, Settings, Summary, Transfer};
+use super::layout::Segment;
+use super::settings::{Driver, Settings};
+use super::transfer::{Summary, Transfer};
 use crate::arena::Arena;
 use crate::error::{Error, Result};
+use crate::sys;
 use crate::vmm::HostBackend;
 
 const MIB: usize = 1 << 20;
@@ -78,7 +81,7 @@ impl Given {
             settings,
             specs,
             pieces.to_vec(),
-            FaultPlan::new(faults),
+            faulty::wrap(faults),
             pins,
             move |outcome| done.send(outcome).expect("send"),
             move || settled.send(()).expect("send"),
@@ -150,7 +153,7 @@ fn fault(nth: u64, kind: FaultKind) -> Vec<Fault> {
 /// Drivers that this machine can run; io_uring is refused in some containers.
 fn drivers() -> Vec<Driver> {
     let mut drivers = vec![Driver::Pread, Driver::Auto];
-    if super::uring::new_ring(1).is_ok() {
+    if Uring::new(1).is_ok() {
         drivers.push(Driver::IoUring);
     } else {
         eprintln!("io_uring is refused here: its driver is not tried");

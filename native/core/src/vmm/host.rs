@@ -5,7 +5,7 @@ use std::ptr;
 
 use super::{MemoryKind, VmmBackend};
 use crate::error::{Error, Result};
-use crate::io::sys::page_bytes;
+use crate::sys::page_bytes;
 
 /// Size of a huge page on x86-64 and, with 4 KiB pages, on arm64. Only a wish elsewhere: the kernel takes or leaves it.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;

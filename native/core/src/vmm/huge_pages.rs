@@ -44,7 +44,7 @@ pub fn huge_page_bytes(address: usize, length: usize) -> Option<usize> {
 
 fn scan_page_map(address: usize, length: usize) -> Option<usize> {
     let page_map = File::open("/proc/self/pagemap").ok()?;
-    let page_bytes = crate::io::sys::page_bytes();
+    let page_bytes = crate::sys::page_bytes();
     let begin = address - address % page_bytes;
     let end = address.checked_add(length)?.checked_next_multiple_of(page_bytes)?;
     let mut regions = [PageRegion::default(); REGIONS];

@@ -1,4 +1,4 @@
-//! The system calls of this module, through libc so that tools in front of it see them.
+//! System calls, through libc so that tools in front of it see them.
 
 use std::ffi::CString;
 use std::io;
