@@ -2,7 +2,7 @@ import { entryOf } from "../columns.js";
 import { errorOf, ModelExpressError } from "../errors.js";
 import type { TransferPieces, TransferSummary } from "../native/addon.js";
 import { readText } from "../probe/read-text.js";
-import { deferred } from "./deferred.js";
+import { BatchRun } from "./batch-run.js";
 import type { BatchSummary, ReadPath, Transfer, TransferBatch, TransferDriver } from "./driver.js";
 import { largerOf } from "./driver-bytes.js";
 import { whyGdsUnavailable } from "./gds/available.js";
@@ -36,57 +36,41 @@ export const deviceDriver: TransferDriver = {
   submit: (batch) => new DeviceBatch(batch),
 };
 
-class DeviceBatch implements Transfer {
-  readonly done: Promise<BatchSummary>;
-  readonly settled: Promise<void>;
+class DeviceBatch extends BatchRun<BatchSummary> {
   readonly #batch: TransferBatch;
-  readonly #done = deferred<BatchSummary>();
   /** The part that is running. */
   #part: Transfer | undefined;
   /** Bytes of the parts that are over. */
   #doneBytes = 0;
-  #aborted = false;
 
   constructor(batch: TransferBatch) {
+    super();
     this.#batch = batch;
-    this.done = this.#done.promise;
-    this.done.catch(() => {});
-    this.settled = this.#run();
+    this.conduct(this.#run());
   }
 
   progressBytes(): number {
     return this.#doneBytes + (this.#part?.progressBytes() ?? 0);
   }
 
-  abort(): void {
-    this.#aborted = true;
-    this.#done.reject(errorOf("ERR_TRANSFER_ABORTED", "the reads were stopped"));
-    this.#part?.abort();
-  }
-
-  /** Never rejects: failures go to `done`. */
-  async #run(): Promise<void> {
-    try {
-      const { files, pieces } = this.#batch;
-      /** Why a file is not read by GPUDirect Storage. */
-      const reasons = new Map<number, string>();
-      const why = pieces.length.length === 0 ? undefined : await whyGdsUnavailable({}, readText);
-      const direct = why ?? (await this.#direct(reasons));
-      if (typeof direct === "string") for (let file = 0; file < files.paths.length; file++) reasons.set(file, direct);
-      const rest = typeof direct === "string" ? pieces : piecesOf(pieces, reasons);
-      const begin = () => stagedDriver.submit({ ...this.#batch, pieces: rest });
-      const staged = rest.length.length === 0 ? undefined : await this.#follow(begin);
-      this.#done.resolve(joined(this.#batch, typeof direct === "string" ? undefined : direct, staged, reasons));
-    } catch (error) {
-      this.#done.reject(error);
-    }
+  async #run(): Promise<BatchSummary> {
+    const { files, pieces } = this.#batch;
+    /** Why a file is not read by GPUDirect Storage. */
+    const reasons = new Map<number, string>();
+    const why = pieces.length.length === 0 ? undefined : await whyGdsUnavailable({}, readText);
+    const direct = why ?? (await this.#direct(reasons));
+    if (typeof direct === "string") for (let file = 0; file < files.paths.length; file++) reasons.set(file, direct);
+    const rest = typeof direct === "string" ? pieces : piecesOf(pieces, reasons);
+    const begin = () => stagedDriver.submit({ ...this.#batch, pieces: rest });
+    const staged = rest.length.length === 0 ? undefined : await this.#wait(begin);
+    return joined(this.#batch, typeof direct === "string" ? undefined : direct, staged, reasons);
   }
 
   /** Reads the files that can be registered, and notes why the others cannot. A text when none can be read so. */
   async #direct(reasons: Map<number, string>): Promise<BatchSummary | string> {
     const onRefused = (file: number, error: ModelExpressError) => reasons.set(file, error.message);
     try {
-      return await this.#follow(() => submitNixl({ ...this.#batch, plugin: "GDS_MT" }, onRefused));
+      return await this.#wait(() => submitNixl({ ...this.#batch, plugin: "GDS_MT" }, onRefused));
     } catch (error) {
       if (isUnusable(error)) return error.message;
       throw error;
@@ -94,17 +78,18 @@ class DeviceBatch implements Transfer {
   }
 
   /** Waits for a part, also for its end after a failure, of which `done` tells at once. */
-  async #follow(begin: () => Transfer): Promise<BatchSummary> {
-    if (this.#aborted) throw errorOf("ERR_TRANSFER_ABORTED", "the reads were stopped");
-    const part = begin();
+  async #wait(begin: () => Transfer): Promise<BatchSummary> {
+    if (this.failed) throw errorOf("ERR_TRANSFER_ABORTED", "the reads were stopped");
+    const part = this.follow(begin());
     this.#part = part;
     try {
       return await part.done;
     } catch (error) {
-      if (!isUnusable(error)) this.#done.reject(error);
+      if (!isUnusable(error)) this.fail(error);
       throw error;
     } finally {
       await part.settled;
+      this.forget(part);
       this.#doneBytes += part.progressBytes();
       this.#part = undefined;
     }

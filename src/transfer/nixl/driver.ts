@@ -1,12 +1,12 @@
 import { entryOf } from "../../columns.js";
 import { maxChunkKib } from "../../envs.js";
-import { errorOf, type ModelExpressError } from "../../errors.js";
+import type { ModelExpressError } from "../../errors.js";
 import { publish } from "../../events.js";
 import type { NativeFile, TransferFiles, TransferPieces } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { addressBounds } from "../addresses.js";
-import { deferred } from "../deferred.js";
+import { BatchRun } from "../batch-run.js";
 import type {
   BatchSummary,
   ForecastBatch,
@@ -88,53 +88,37 @@ function windowBytesOf(batch: Cut, plugin: string): number {
   return windowBytesWithin(registrationLimit(plugin), threadsOf(batch, plugin) * Math.min(batch.maxChunkBytes, maxReadableBytes));
 }
 
-class NixlBatch implements Transfer {
-  readonly done: Promise<BatchSummary>;
-  readonly settled: Promise<void>;
+class NixlBatch extends BatchRun<BatchSummary> {
   readonly #batch: TransferBatch;
   readonly #plugin: string;
   readonly #refused = new Set<number>();
   readonly #unkept: Uint8Array;
   readonly #onRefused: WindowsOptions["onRefused"];
-  readonly #done = deferred<BatchSummary>();
   #windows: Transfer<WindowsSummary> | undefined;
-  #aborted = false;
 
   constructor(batch: TransferBatch, onRefused: WindowsOptions["onRefused"]) {
+    super();
     this.#batch = batch;
     this.#plugin = pluginOf(batch.plugin, batch.arena.memory);
     this.#onRefused = onRefused;
     this.#unkept = new Uint8Array(batch.files.paths.length);
-    this.done = this.#done.promise;
-    this.done.catch(() => {});
-    this.settled = this.#run();
+    this.conduct(this.#run());
   }
 
   progressBytes(): number {
     return this.#windows?.progressBytes() ?? 0;
   }
 
-  abort(): void {
-    this.#aborted = true;
-    this.#done.reject(errorOf("ERR_TRANSFER_ABORTED", "the reads were stopped"));
-    this.#windows?.abort();
-  }
-
-  /** Never rejects: failures go to `done`. */
-  async #run(): Promise<void> {
+  async #run(): Promise<BatchSummary | undefined> {
     const begin = performance.now();
     const plugin = this.#plugin;
+    const chunks = chunksOf(this.#batch, this.#maxChunkBytes());
+    if (chunks.length.length === 0) return this.#summary(0);
+    const { arena, maxChunkBytes } = this.#batch;
+    const count = pluginTraits(plugin).cufile && arena.memory === "device" ? new GdsCount() : undefined;
     let agent: NixlAgent | undefined;
-    let count: GdsCount | undefined;
     try {
-      const chunks = chunksOf(this.#batch, this.#maxChunkBytes());
-      if (chunks.length.length === 0) {
-        this.#done.resolve(this.#summary(0));
-        return;
-      }
-      if (pluginTraits(plugin).cufile && this.#batch.arena.memory === "device") count = new GdsCount();
       agent = await NixlAgent.create({ name: "mx-load", plugins: { [plugin]: this.#parameters(plugin) }, progressThread: false });
-      const { arena, maxChunkBytes } = this.#batch;
       publishReader({
         agent: agent.name,
         plugin,
@@ -142,12 +126,12 @@ class NixlBatch implements Transfer {
         threads: threadsOf(this.#batch, plugin),
         maxChunkBytes: Math.min(maxChunkBytes, maxReadableBytes),
       });
-      if (!this.#aborted) this.#windows = this.#start(agent, plugin, chunks);
+      if (!this.failed) this.#windows = this.follow(this.#start(agent, plugin, chunks));
       const moved = await this.#windows?.done;
       await this.#windows?.settled;
       const path = moved !== undefined && moved.bytes > 0 ? count?.end(moved.bytes) : undefined;
       await agent.close();
-      if (moved === undefined) return;
+      if (moved === undefined) return undefined;
       const { windows, registrations, registeredBytes, registerMs, transferMs } = moved;
       const nixl: NixlBatchSummary = {
         plugin,
@@ -157,13 +141,14 @@ class NixlBatch implements Transfer {
         ms: performance.now() - begin,
         ...(path === undefined ? {} : { path }),
       };
-      this.#done.resolve({ ...this.#summary(moved.chunks), nixl });
+      return { ...this.#summary(moved.chunks), nixl };
     } catch (error) {
-      this.#done.reject(error);
+      this.fail(error);
       // The agent's end waits for whatever is still in flight.
       agent?.beginClose();
       await this.#windows?.settled;
       await agent?.ended.catch(() => {});
+      return undefined;
     } finally {
       count?.forget();
     }

@@ -1,10 +1,9 @@
 import { setImmediate } from "node:timers/promises";
 import type { VmmArena } from "../../arena/arena.js";
 import { errorOf, hasCode, type ModelExpressError } from "../../errors.js";
-import { publish } from "../../events.js";
 import type { NativeFile, TransferPieces } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
-import { deferred } from "../deferred.js";
+import { BatchRun } from "../batch-run.js";
 import type { Transfer } from "../driver.js";
 import { keepingAlive } from "../settled.js";
 import { memoryOf, type NixlAgent, type PinnedMemory } from "./agent.js";
@@ -65,9 +64,7 @@ export function startWindows(options: WindowsOptions): Transfer<WindowsSummary> 
   return new WindowsRun(options);
 }
 
-class WindowsRun implements Transfer<WindowsSummary> {
-  readonly done: Promise<WindowsSummary>;
-  readonly settled: Promise<void>;
+class WindowsRun extends BatchRun<WindowsSummary> {
   readonly #options: WindowsOptions;
   readonly #windows: readonly Window[];
   /** Windows of each file that are not over. */
@@ -75,13 +72,11 @@ class WindowsRun implements Transfer<WindowsSummary> {
   /** The file that comes after each. */
   readonly #nextFile = new Map<number, number>();
   readonly #files = new Map<number, Promise<SourceFile>>();
-  readonly #moving = new Set<NixlTransfer>();
-  readonly #done = deferred<WindowsSummary>();
   readonly #sums = { bytes: 0, windows: 0, chunks: 0, registrations: 0, registeredBytes: 0, registerMs: 0, transferMs: 0 };
   #next = 0;
-  #failure: { readonly error: unknown } | undefined;
 
   constructor(options: WindowsOptions) {
+    super();
     this.#options = options;
     this.#windows = cutWindows(options.chunks, options.windowBytes, options.windowChunks);
     let last: number | undefined;
@@ -90,17 +85,15 @@ class WindowsRun implements Transfer<WindowsSummary> {
       if (last !== undefined && last !== file) this.#nextFile.set(last, file);
       last = file;
     }
-    this.done = this.#done.promise;
-    this.done.catch(() => {});
-    this.settled = this.#run();
+    this.conduct(this.#run());
   }
 
   progressBytes(): number {
     return this.#sums.bytes;
   }
 
-  abort(): void {
-    this.#fail(errorOf("ERR_TRANSFER_ABORTED", "the reads were stopped"));
+  protected override onFailure(): void {
+    this.#options.onFailure?.();
   }
 
   /** Every registration pins the allocation: between two windows the file's does, and one that cannot be undone keeps it from being unmapped. */
@@ -108,23 +101,23 @@ class WindowsRun implements Transfer<WindowsSummary> {
     return { arena: this.#options.arena, ...this.#options.allocation };
   }
 
-  async #run(): Promise<void> {
+  async #run(): Promise<WindowsSummary> {
     let whole: Registration | undefined;
     try {
       if (this.#windows.length > 0 && this.#options.registration === "whole") whole = await this.#registerWhole();
     } catch (error) {
-      this.#fail(error);
+      this.fail(error);
     }
     const lanes = Array.from({ length: windowsInFlight }, () => this.#lane(whole));
     await Promise.all(lanes);
     if (whole !== undefined) await this.#undo(whole);
     for (const file of [...this.#files.keys()].reverse()) await this.#closeFile(file);
-    if (this.#failure === undefined) this.#done.resolve(Object.freeze({ ...this.#sums }));
+    return Object.freeze({ ...this.#sums });
   }
 
   /** Moves window after window. Never rejects: failures are recorded. */
   async #lane(whole: Registration | undefined): Promise<void> {
-    while (this.#failure === undefined) {
+    while (!this.failed) {
       const window = this.#windows[this.#next++];
       if (window === undefined) return;
       await this.#move(window, whole);
@@ -146,7 +139,7 @@ class WindowsRun implements Transfer<WindowsSummary> {
     } catch (error) {
       const { onRefused } = this.#options;
       if (onRefused !== undefined && hasCode(error, "ERR_NIXL_REGISTER")) onRefused(file, error);
-      else this.#fail(error);
+      else this.fail(error);
       return undefined;
     }
   }
@@ -173,9 +166,9 @@ class WindowsRun implements Transfer<WindowsSummary> {
       };
       const registrations = memory === undefined ? [source] : [memory, source];
       transfer = await agent.createTransfer({ operation: "read", local, remote, registrations, plugin });
-      if (this.#failure === undefined) {
+      if (!this.failed) {
         posted = true;
-        this.#moving.add(transfer);
+        this.follow(transfer);
         transfer.post();
         this.#openNext(window.file);
         const { done } = transfer;
@@ -187,13 +180,13 @@ class WindowsRun implements Transfer<WindowsSummary> {
     } catch (error) {
       // A broken agent was broken by a failure that is told at the same time, on a way of its own: that one is the cause.
       if (hasCode(error, "ERR_NIXL_BROKEN")) await setImmediate();
-      this.#fail(error);
+      this.fail(error);
     }
     // From here on in reverse; what fails is told, and the rest goes on.
     if (transfer !== undefined) {
       // After a success it comes at once, and somebody waits; reads that were given up keep no process alive.
-      if (posted) await (this.#failure === undefined ? keepingAlive(transfer.settled) : transfer.settled);
-      this.#moving.delete(transfer);
+      if (posted) await (this.failed ? transfer.settled : keepingAlive(transfer.settled));
+      this.forget(transfer);
       await this.#undo({ close: () => transfer.release() });
     }
     if (own !== undefined) await this.#undo(own);
@@ -205,7 +198,7 @@ class WindowsRun implements Transfer<WindowsSummary> {
     if (windowTimeoutMs === undefined) return reads;
     const late = () => {
       const message = `${plugin} had not read a window of ${bytes} bytes after ${windowTimeoutMs} ms (MX_GDS_TIMEOUT)`;
-      this.#fail(errorOf("ERR_TRANSFER_TIMEOUT", message, { facts: { timeoutMs: windowTimeoutMs, bytes: 0, totalBytes: bytes } }));
+      this.fail(errorOf("ERR_TRANSFER_TIMEOUT", message, { facts: { timeoutMs: windowTimeoutMs, bytes: 0, totalBytes: bytes } }));
     };
     const timer = setTimeout(late, windowTimeoutMs);
     try {
@@ -251,9 +244,9 @@ class WindowsRun implements Transfer<WindowsSummary> {
     if (source === undefined) return;
     await this.#undo(source.registration);
     try {
-      if (this.#failure === undefined) await awaitNative(() => source.native.requireUnchanged());
+      if (!this.failed) await awaitNative(() => source.native.requireUnchanged());
     } catch (error) {
-      this.#fail(error);
+      this.fail(error);
     }
     source.native.close();
   }
@@ -271,13 +264,11 @@ class WindowsRun implements Transfer<WindowsSummary> {
     this.#sums.registeredBytes += registration.byteLength;
   }
 
-  /** A clean-up that fails is the failure of the run only when there was none before. */
   async #undo(what: { close(): Promise<void> }): Promise<void> {
     try {
       await this.#timed("registerMs", () => what.close());
     } catch (error) {
-      if (this.#failure !== undefined) publish({ event: "transfer.clean-up-failed", error, after: this.#failure.error });
-      this.#fail(error);
+      this.failCleanUp(error);
     }
   }
 
@@ -288,13 +279,5 @@ class WindowsRun implements Transfer<WindowsSummary> {
     } finally {
       this.#sums[sum] += performance.now() - begin;
     }
-  }
-
-  #fail(error: unknown): void {
-    if (this.#failure !== undefined) return;
-    this.#failure = { error };
-    this.#done.reject(error);
-    for (const transfer of this.#moving) transfer.abort();
-    this.#options.onFailure?.();
   }
 }

@@ -1,14 +1,13 @@
 import { VmmArena } from "../../arena/arena.js";
 import { hostBackend } from "../../arena/host-backend.js";
-import { errorOf } from "../../errors.js";
-import { publish } from "../../events.js";
 import type { NativeStaging, TransferFiles, TransferPieces } from "../../native/addon.js";
 import { callNative, fromNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { hugePageBytes, roundUp } from "../../units.js";
 import { addressBounds } from "../addresses.js";
+import { BatchRun } from "../batch-run.js";
 import { type Deferred, deferred } from "../deferred.js";
-import type { BatchSummary, ForecastBatch, ForecastWay, Transfer, TransferBatch, TransferDriver } from "../driver.js";
+import type { BatchSummary, ForecastBatch, ForecastWay, TransferBatch, TransferDriver } from "../driver.js";
 import { bytesOfThread, type DriverBytes, type ReadShape } from "../driver-bytes.js";
 import { autoDriver, lanesTake } from "../reading-driver.js";
 import { keepingAlive } from "../settled.js";
@@ -97,57 +96,47 @@ interface Staging {
   readonly ended: Deferred<unknown[]>;
 }
 
-class StagedBatch implements Transfer {
-  readonly done: Promise<BatchSummary>;
-  readonly settled: Promise<void>;
+class StagedBatch extends BatchRun<BatchSummary> {
   readonly #batch: TransferBatch;
-  readonly #done = deferred<BatchSummary>();
   readonly #sum: SummarySum;
-  readonly #reading = new Set<Transfer>();
   #copiedBytes = 0;
-  #failure: { readonly error: unknown } | undefined;
 
   constructor(batch: TransferBatch) {
+    super();
     this.#batch = batch;
     this.#sum = new SummarySum(batch.files.paths.length);
-    this.done = this.#done.promise;
     const staging = openStaging(batch);
     // Nothing native keeps the process alive: a copy that is stuck must not.
     keepingAlive(this.done).catch(() => {});
-    this.settled = this.#run(staging);
+    this.conduct(this.#run(staging));
   }
 
   progressBytes(): number {
     return this.#copiedBytes;
   }
 
-  abort(): void {
-    this.#fail(errorOf("ERR_TRANSFER_ABORTED", "the reads were stopped"));
-  }
-
-  /** Never rejects: failures go to `done`. */
-  async #run(staging: Staging | undefined): Promise<void> {
+  async #run(staging: Staging | undefined): Promise<BatchSummary> {
     if (staging !== undefined) {
       const windows = stagingWindows(this.#batch.files, this.#batch.pieces, staging.slotBytes);
       await Promise.all(staging.free.map((_, slot) => this.#lane(staging, slot, windows)));
       staging.native.close();
       const failures = await staging.ended.promise;
-      for (const error of failures) this.#failCleanUp(error);
+      for (const error of failures) this.failCleanUp(error);
       // Memory that the driver still has registered must stay; the rest of it goes when it is unreachable.
       if (failures.length === 0) this.#close(staging.memory);
     }
-    this.#done.resolve(this.#sum.build());
+    return this.#sum.build();
   }
 
   /** Fills and empties one slot over and over. Returns when neither a read into it nor a copy from it is in flight, save copies after a failure. */
   async #lane(staging: Staging, slot: number, windows: Iterator<StagingWindow, void>): Promise<void> {
     try {
       await staging.free[slot]?.promise;
-      while (this.#failure === undefined) {
+      while (!this.failed) {
         const { value: window } = windows.next();
         if (window === undefined) return;
         await this.#read(staging, slot, window);
-        if (this.#failure !== undefined) return;
+        if (this.failed) return;
         const free = deferred<void>();
         staging.free[slot] = free;
         const { from, to, length } = window.copies;
@@ -156,48 +145,31 @@ class StagedBatch implements Transfer {
         this.#copiedBytes += window.bytes;
       }
     } catch (error) {
-      this.#fail(error);
+      this.fail(error);
     }
   }
 
   async #read({ memory, address, slotBytes, free }: Staging, slot: number, { reads }: StagingWindow): Promise<void> {
     const { files, threads, maxChunkBytes } = this.#batch;
     const { rows, ...batch } = readsOf(files, reads, address + BigInt(slot * slotBytes));
-    const reading = autoDriver.submit({
-      arena: memory,
-      ...batch,
-      threads: threadsOfSlot(threads, free.length),
-      maxChunkBytes,
-    });
-    this.#reading.add(reading);
+    const reading = this.follow(
+      autoDriver.submit({ arena: memory, ...batch, threads: threadsOfSlot(threads, free.length), maxChunkBytes }),
+    );
     try {
       this.#sum.add(rows, await reading.done);
     } catch (error) {
-      this.#fail(error);
+      this.fail(error);
     }
     await reading.settled;
-    this.#reading.delete(reading);
+    this.forget(reading);
   }
 
   #close(memory: VmmArena): void {
     try {
       memory.close();
     } catch (error) {
-      this.#failCleanUp(error);
+      this.failCleanUp(error);
     }
-  }
-
-  /** A clean-up that fails is the failure of the batch only when there was none before. */
-  #failCleanUp(error: unknown): void {
-    if (this.#failure !== undefined) publish({ event: "transfer.clean-up-failed", error, after: this.#failure.error });
-    this.#fail(error);
-  }
-
-  #fail(error: unknown): void {
-    if (this.#failure !== undefined) return;
-    this.#failure = { error };
-    this.#done.reject(error);
-    for (const reading of this.#reading) reading.abort();
   }
 }
 
