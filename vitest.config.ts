@@ -5,7 +5,8 @@ export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
     globalSetup: "test/support/global-setup.ts",
-    // A process per file: tests count descriptors, threads and memory of their own process, and change its limits.
+    // A process per file: tests count descriptors, threads and memory of their own process, and
+    // change its limits.
     pool: "forks",
     // The drivers' own threads need a core too.
     maxWorkers: 2,

@@ -26,9 +26,10 @@ export interface PreparedCheckpoint {
 }
 
 /**
- * Writes a checkpoint unless it is there already, made by the same recipe, and drops it from the page cache: pages that a write left there come in
- * pieces of the write's size, and small pieces copy up to a fifth slower than the large ones that reading ahead makes. `scale` shrinks samples, for
- * trying the bench itself out.
+ * Writes a checkpoint unless it is there already, made by the same recipe, and drops it from the
+ * page cache: pages that a write left there come in pieces of the write's size, and small pieces
+ * copy up to a fifth slower than the large ones that reading ahead makes. `scale` shrinks samples,
+ * for trying the bench itself out.
  */
 export async function prepareCheckpoint(id: CheckpointId, scale: number): Promise<PreparedCheckpoint> {
   const path = join(checkpointFolder, scale === 1 ? id : `${id}-${scale}`);

@@ -53,7 +53,10 @@ function readOr(file: string, otherwise: string): string {
 
 const programs = { "limit-warm": "warm.c", "limit-cold": "cold.c", machine: "machine.c" } as const;
 
-/** Fetches the real NIXL and builds the stand-ins for cuFile and CUDA under it; says why where that cannot be. */
+/**
+ * Fetches the real NIXL and builds the stand-ins for cuFile and CUDA under it; says why where that
+ * cannot be.
+ */
 export function prepareNixl(): string | undefined {
   try {
     fetchNixl();
@@ -64,7 +67,10 @@ export function prepareNixl(): string | undefined {
   }
 }
 
-/** Compiles the small C programs that prepare the machine and measure its limits, where they are missing or older than their source. */
+/**
+ * Compiles the small C programs that prepare the machine and measure its limits, where they are
+ * missing or older than their source.
+ */
 export function buildPrograms(): void {
   mkdirSync(programFolder, { recursive: true });
   const source = (file: string) => join(root, "bench/limits", file);

@@ -13,7 +13,10 @@ const parts = [
   "down_proj.weight_scale_inv",
 ];
 
-/** Writes the names of a large mixture of experts over many shards, each tensor tiny: what an opening costs, without the bytes. */
+/**
+ * Writes the names of a large mixture of experts over many shards, each tensor tiny: what an
+ * opening costs, without the bytes.
+ */
 export async function writeManyShards(folder: string, shardCount: number, tensorCount: number): Promise<void> {
   await mkdir(folder, { recursive: true });
   const weightMap: Record<string, string> = {};

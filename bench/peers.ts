@@ -5,7 +5,9 @@ import { peerFolder, python, venvFolder } from "./paths.js";
 import type { Trial } from "./rows.js";
 import { systemOf } from "./systems.js";
 
-/** Makes a virtual environment with all peers, about 7 GB on disk: torch for Linux comes with CUDA. */
+/**
+ * Makes a virtual environment with all peers, about 7 GB on disk: torch for Linux comes with CUDA.
+ */
 export function installPeers(): void {
   const show = { stdio: "inherit" } as const;
   if (!existsSync(python)) execFileSync("python3", ["-m", "venv", venvFolder], show);

@@ -30,12 +30,15 @@ export interface Measuring {
   readonly say: (text: string) => void;
 }
 
-/** A peer slower than the best by this factor in the first rounds leaves the row; its figures so far are shown. */
+/**
+ * A peer slower than the best by this factor in the first rounds leaves the row; its figures so far
+ * are shown.
+ */
 const farFromBest = 1.15;
 
 /**
- * Measures one row: in each round every system once, in turn, starting with another one each time, so that a drift of the machine meets all alike.
- * Bytes are compared in the first round.
+ * Measures one row: in each round every system once, in turn, starting with another one each time,
+ * so that a drift of the machine meets all alike. Bytes are compared in the first round.
  */
 export async function measureRow(row: Row, measuring: Measuring): Promise<RowResult> {
   const checkpoints = new Map<CheckpointId, PreparedCheckpoint>();

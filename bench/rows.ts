@@ -5,7 +5,9 @@ import { type SystemId, systemOf } from "./systems.js";
 /** State of the page cache before a trial. */
 export type CacheState = "warm" | "cold";
 
-/** One system at work in a row. Rows that load two checkpoints have two trials of the same system. */
+/**
+ * One system at work in a row. Rows that load two checkpoints have two trials of the same system.
+ */
 export interface Trial {
   /** Unique in its row. */
   readonly key: string;
@@ -24,7 +26,10 @@ export type Round = Readonly<Record<string, Figures>>;
 
 export interface Target {
   readonly text: string;
-  /** The figure to be judged, of one round; undefined where a trial is missing. `bestPeer`: key of the peer with the least median of seconds. */
+  /**
+   * The figure to be judged, of one round; undefined where a trial is missing. `bestPeer`: key of
+   * the peer with the least median of seconds.
+   */
   readonly value: (round: Round, bestPeer: string | undefined) => number | undefined;
   readonly unit: "ratio" | "ms" | "MiB" | "us";
   /** Absent: shown only. */
@@ -109,7 +114,10 @@ const small = {
 } as const;
 const few = { key: "mx-few", system: "mx", title: "modelexpress-client, 8 tensors", checkpoint: "few-small", state: "warm" } as const;
 
-/** How much longer the small tensors take as a whole, beyond the transfer of as many bytes in 8 tensors and the 10 % granted to it, in ms. */
+/**
+ * How much longer the small tensors take as a whole, beyond the transfer of as many bytes in 8
+ * tensors and the 10 % granted to it, in ms.
+ */
 function excessMs(round: Round): number | undefined {
   const [whole, transfer] = [figureOf(round, small.key, seconds), figureOf(round, few.key, "transferSeconds")];
   return whole === undefined || transfer === undefined ? undefined : (whole - 1.1 * transfer) * 1000;

@@ -7,19 +7,26 @@ export function median(values: readonly number[]): number {
   return (low + high) / 2;
 }
 
-/** Median, and an interval that holds the true median with at least `confidence` (exact, from order statistics of the binomial distribution). */
+/**
+ * Median, and an interval that holds the true median with at least `confidence` (exact, from order
+ * statistics of the binomial distribution).
+ */
 export interface Estimate {
   readonly median: number;
   readonly low: number;
   readonly high: number;
-  /** 0.95 or more; less where there are too few values for that: the interval then is their whole span. */
+  /**
+   * 0.95 or more; less where there are too few values for that: the interval then is their whole
+   * span.
+   */
   readonly confidence: number;
   readonly count: number;
 }
 
 /**
- * The k-th least and k-th greatest of n values enclose the median with probability 1 - 2 P(B < k), B binomial (n, 1/2): no assumption on the
- * distribution, no random numbers. The greatest k that keeps 95 % is taken.
+ * The k-th least and k-th greatest of n values enclose the median with probability 1 - 2 P(B < k),
+ * B binomial (n, 1/2): no assumption on the distribution, no random numbers. The greatest k that
+ * keeps 95 % is taken.
  */
 export function estimate(values: readonly number[]): Estimate {
   const sorted = [...values].sort((a, b) => a - b);

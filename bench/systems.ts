@@ -1,7 +1,10 @@
 import { join } from "node:path";
 import { fakesFolder, nixlLibrary, peerFolder, programFolder, python, root, scriptFolder } from "./paths.js";
 
-/** How a system is started: a Node script (of the compiled bench, or as it stands in the clone), a Python script of a peer, a program of ours in C, a Rust example. */
+/**
+ * How a system is started: a Node script (of the compiled bench, or as it stands in the clone), a
+ * Python script of a peer, a program of ours in C, a Rust example.
+ */
 type Start =
   | { readonly node: string; readonly env?: Readonly<Record<string, string>> }
   | { readonly script: string }
@@ -16,7 +19,10 @@ export type System = Start & {
   readonly settings?: Readonly<Record<string, unknown>>;
 };
 
-/** glibc then asks for huge pages for what it maps, so that peers that take memory from malloc have them too. */
+/**
+ * glibc then asks for huge pages for what it maps, so that peers that take memory from malloc have
+ * them too.
+ */
 const hugePages = { GLIBC_TUNABLES: "glibc.malloc.hugetlb=1" };
 const torch = ["safetensors", "torch"];
 const load = "trials/load.js";

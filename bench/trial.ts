@@ -15,7 +15,9 @@ export interface TrialSetting {
   readonly compare: boolean;
 }
 
-/** As much as any system needs: twice the checkpoint, for those that copy it once more, and some. */
+/**
+ * As much as any system needs: twice the checkpoint, for those that copy it once more, and some.
+ */
 function primeBytes(fileBytes: number): number {
   return 2 * fileBytes + 256 * 2 ** 20;
 }
@@ -42,7 +44,9 @@ export function runTrial(trial: Trial, { checkpoint, primed, compare }: TrialSet
   });
 }
 
-/** The process's environment without the product's own variables: it is measured with its defaults. */
+/**
+ * The process's environment without the product's own variables: it is measured with its defaults.
+ */
 function ownEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("MX_")));
 }

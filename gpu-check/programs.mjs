@@ -1,4 +1,5 @@
-// The C programs of the check: beside it in a bundle, else compiled by `cc` where they are first wanted.
+// The C programs of the check: beside it in a bundle, else compiled by `cc` where they are first
+// wanted.
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -6,7 +7,10 @@ import { fileURLToPath } from "node:url";
 
 const sources = fileURLToPath(new URL("programs/", import.meta.url));
 const flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"];
-/** Programs by name: source, and flags of its own. The last is loaded by Node, to call the addon from threads of C. */
+/**
+ * Programs by name: source, and flags of its own. The last is loaded by Node, to call the addon
+ * from threads of C.
+ */
 const known = {
   memory: { source: "memory.c" },
   bus: { source: "bus.c" },
@@ -17,7 +21,10 @@ const known = {
 /** Names of all programs. */
 export const programNames = Object.keys(known);
 
-/** Path of a program, compiled into `folder` unless a bundle brought it. Throws where there is no C compiler. */
+/**
+ * Path of a program, compiled into `folder` unless a bundle brought it. Throws where there is no C
+ * compiler.
+ */
 export function programPath(name, folder) {
   const bundled = join(sources, "built", name);
   if (existsSync(bundled)) return bundled;

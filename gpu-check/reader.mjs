@@ -1,4 +1,5 @@
-// The other process of the step `remote-read`: reads all tensors of the job in one transfer, and answers with their digests.
+// The other process of the step `remote-read`: reads all tensors of the job in one transfer, and
+// answers with their digests.
 import { hex, product } from "./support.mjs";
 
 const job = await new Promise((resolve) => process.once("message", resolve));

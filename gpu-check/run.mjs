@@ -1,5 +1,6 @@
-// Runs the steps of the check one after the other, each in a process of its own with a deadline: a hang or a crash loses that step alone.
-// Every answer is a line of JSON, written to the report the moment it comes.
+// Runs the steps of the check one after the other, each in a process of its own with a deadline: a
+// hang or a crash loses that step alone. Every answer is a line of JSON, written to the report the
+// moment it comes.
 import { spawn } from "node:child_process";
 import { appendFileSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -138,7 +139,10 @@ function chosen(only) {
   return steps.filter(({ name }) => name === "device" || only.includes(name) || needed.includes(name));
 }
 
-/** @returns outcome `ok`, `skipped`, `failed`, `hung` or `crashed`, its reason, and the milliseconds it took */
+/**
+ * @returns outcome `ok`, `skipped`, `failed`, `hung` or `crashed`, its reason, and the milliseconds
+ *   it took
+ */
 async function runStep(step, options, onAnswer) {
   const { folder, number, busMib } = options;
   const seconds = options.limits[step.name] ?? step.seconds;
@@ -155,7 +159,8 @@ async function runStep(step, options, onAnswer) {
   const begin = performance.now();
   const out = openSync(log, "w");
   const env = { ...process.env, ...step.environment, ...options.environments[step.name] };
-  // A process group of its own, so that its children end with it. cuFile writes its log into the working directory.
+  // A process group of its own, so that its children end with it. cuFile writes its log into the
+  // working directory.
   const child = spawn(command[0], command.slice(1), {
     detached: true,
     cwd: join(folder, "logs"),

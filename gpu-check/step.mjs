@@ -1,4 +1,5 @@
-// Runs one step in this process: `node step.mjs NAME OPTIONS`. Answers go to descriptor 3 as they come.
+// Runs one step in this process: `node step.mjs NAME OPTIONS`. Answers go to descriptor 3 as they
+// come.
 import { writeSync } from "node:fs";
 import { open, Skip } from "./support.mjs";
 

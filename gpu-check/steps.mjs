@@ -1,7 +1,11 @@
-// The steps of the check in their order: cheapest and riskiest first. Each runs in a process of its own until its deadline.
-// `needs` names a step without whose success this one has nothing to work on. docs/hardware.md tells what each answer means.
+// The steps of the check in their order: cheapest and riskiest first. Each runs in a process of its
+// own until its deadline. `needs` names a step without whose success this one has nothing to work
+// on. docs/hardware.md tells what each answer means.
 
-/** Steps asked of CUDA's driver and cuFile by a program of `programs/`; the others are modules of `steps/`. */
+/**
+ * Steps asked of CUDA's driver and cuFile by a program of `programs/`; the others are modules of
+ * `steps/`.
+ */
 export const steps = [
   { name: "device", seconds: 30 },
   { name: "machine", seconds: 20 },

@@ -40,7 +40,10 @@ export function requireSame(expected, digests) {
   if (digests.size !== expected.size) throw new Error(`${digests.size} tensors instead of ${expected.size}`);
 }
 
-/** Writes files back and drops them from the page cache. False where there is no `dd` to do it: the reports then say what was cached. */
+/**
+ * Writes files back and drops them from the page cache. False where there is no `dd` to do it: the
+ * reports then say what was cached.
+ */
 export function evict(files) {
   return files.every((file) => spawnSync("dd", [`if=${file}`, "iflag=nocache", "count=0", "status=none"]).status === 0);
 }

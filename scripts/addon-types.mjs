@@ -1,5 +1,6 @@
-// Writes src/native/addon.d.ts, the declarations of the addon, from the records that napi-derive leaves while it compiles the crate mx-node: one JSON
-// object a line. `npm run build` does so; what is committed must be what is generated (`npm run check`).
+// Writes src/native/addon.d.ts, the declarations of the addon, from the records that napi-derive
+// leaves while it compiles the crate mx-node: one JSON object a line. `npm run build` does so; what
+// is committed must be what is generated (`npm run check`).
 import { existsSync, mkdirSync, readFileSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { bin, capture, root, Stop } from "./process.mjs";
@@ -15,7 +16,10 @@ import type { Address, ArenaFrame, Bytes } from "./hand-typed.js";
 
 `;
 
-/** Calls `compile` with the environment that makes napi-derive leave its records, then writes the declarations. */
+/**
+ * Calls `compile` with the environment that makes napi-derive leave its records, then writes the
+ * declarations.
+ */
 export async function withAddonTypes(compile) {
   mkdirSync(folder, { recursive: true });
   // Cargo leaves out a compilation whose product is there, and its records may have been removed.
@@ -52,7 +56,10 @@ function declarations(items) {
   });
 }
 
-/** napi-derive takes what a promise brings for an argument: None for what may be undefined, too, and nothing at all for undefined. */
+/**
+ * napi-derive takes what a promise brings for an argument: None for what may be undefined, too, and
+ * nothing at all for undefined.
+ */
 function withPromises(def) {
   return def.replace(/(?<=: Promise<.*) \| undefined(?= \| null>)/g, "").replaceAll(": Promise<undefined>", ": Promise<void>");
 }

@@ -1,4 +1,5 @@
-// Runs the benchmark (bench/) over the built package. Its TypeScript is translated file by file into .cache/bench/js; types are checked with the rest.
+// Runs the benchmark (bench/) over the built package. Its TypeScript is translated file by file
+// into .cache/bench/js; types are checked with the rest.
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";

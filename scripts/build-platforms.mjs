@@ -1,5 +1,6 @@
-// Builds the addon for every platform by zig as the linker, and packs what is published into packages/: the main package, without an addon, and
-// one package for each platform, of which npm installs the one that fits. Needs rustup and Python 3; tools and targets are fetched.
+// Builds the addon for every platform by zig as the linker, and packs what is published into
+// packages/: the main package, without an addon, and one package for each platform, of which npm
+// installs the one that fits. Needs rustup and Python 3; tools and targets are fetched.
 import { copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { build } from "./build.mjs";
@@ -52,7 +53,10 @@ async function buildAddons() {
   if ((await run("cargo", args, { cwd: join(root, "native"), env })) !== 0) throw new Stop("The addons cannot be built.");
 }
 
-/** Checks that a library is for its processor, needs no newer C library than stated, and nothing but the C library. */
+/**
+ * Checks that a library is for its processor, needs no newer C library than stated, and nothing but
+ * the C library.
+ */
 export function requireLoadable(platform, library) {
   const { machine, libc } = platforms[platform];
   const { code, stdout } = capture("readelf", ["--wide", "-h", "-d", "-V", library]);

@@ -1,4 +1,5 @@
-// Builds lib/, which is packed, and dist/, for tests: the native addon by cargo, the JavaScript by tsc and esbuild. Does only what is not up to date.
+// Builds lib/, which is packed, and dist/, for tests: the native addon by cargo, the JavaScript by
+// tsc and esbuild. Does only what is not up to date.
 import { createHash } from "node:crypto";
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -16,7 +17,9 @@ export async function build() {
   await buildJavaScript();
 }
 
-/** The addon refuses JavaScript of another version, so the three places that state one must agree. */
+/**
+ * The addon refuses JavaScript of another version, so the three places that state one must agree.
+ */
 function checkVersions() {
   const stated = {
     "package.json": JSON.parse(read("package.json")).version,
@@ -39,7 +42,10 @@ export async function buildTestAddon() {
   place(await compileAddon(["--features", "faults"]), join(root, ".cache/test-addon.node"));
 }
 
-/** Compiles the crate mx-node. The messages tell where the library lies, whatever target folder or triple the user's cargo configuration sets. */
+/**
+ * Compiles the crate mx-node. The messages tell where the library lies, whatever target folder or
+ * triple the user's cargo configuration sets.
+ */
 async function compileAddon(flags, env = {}) {
   let messages = "";
   const args = ["build", "--locked", "-p", "mx-node", "--message-format=json-render-diagnostics", ...flags];
@@ -63,7 +69,10 @@ function place(library, addon) {
   renameSync(partial, addon);
 }
 
-/** The modules one by one in dist/, for tests and for the documentation; in lib/ what is packed: their types, and the same code in a few files. */
+/**
+ * The modules one by one in dist/, for tests and for the documentation; in lib/ what is packed:
+ * their types, and the same code in a few files.
+ */
 async function buildJavaScript() {
   const stamp = join(root, ".cache/javascript.json");
   const tools = ["node_modules/typescript/package.json", "node_modules/esbuild/package.json"];
@@ -87,7 +96,8 @@ async function buildJavaScript() {
 }
 
 /**
- * Joins the modules: a file costs half a millisecond to import. Names stay as they are written, for stack traces. Returns the files.
+ * Joins the modules: a file costs half a millisecond to import. Names stay as they are written, for
+ * stack traces. Returns the files.
  */
 async function bundle() {
   const { build: joinModules } = await import("esbuild");

@@ -1,4 +1,5 @@
-// Format, lint, types, package: everything that is checked without running the product. Each check is told with its outcome.
+// Format, lint, types, package: everything that is checked without running the product. Each check
+// is told with its outcome.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { addonTypes } from "./addon-types.mjs";

@@ -1,7 +1,8 @@
-// What .ci/run does: the checks, every test once, then the packed package installed elsewhere and used, also under the oldest and newer
-// versions of Node, and by TypeScript; then the packages of every platform built, installed and used.
-// Ends with the line "N passed, N failed": tests and checks together. What the machine lacks is skipped with the reason; under CI=true a
-// skip is a failure.
+// What .ci/run does: the checks, every test once, then the packed package installed elsewhere and
+// used, also under the oldest and newer versions of Node, and by TypeScript; then the packages of
+// every platform built, installed and used. Ends with the line "N passed, N failed": tests and
+// checks together. What the machine lacks is skipped with the reason; under CI=true a skip is a
+// failure.
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -23,7 +24,10 @@ function skip(name, reason) {
   if (strict) counts.failed += 1;
 }
 
-/** Runs a script that leaves its own counts in a file; one that ends without them counts as one failure. */
+/**
+ * Runs a script that leaves its own counts in a file; one that ends without them counts as one
+ * failure.
+ */
 async function counted(script, file, key) {
   const path = join(root, ".cache", file);
   rmSync(path, { force: true });

@@ -1,4 +1,5 @@
-// The packed package as consumers meet it: their TypeScript in every mode of resolution, and require() and import() of their Node.
+// The packed package as consumers meet it: their TypeScript in every mode of resolution, and
+// require() and import() of their Node.
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { capture } from "./process.mjs";
@@ -33,7 +34,10 @@ const cases = [
   ["bundler", "module.mts", ["--module", "esnext", "--moduleResolution", "bundler"]],
 ];
 
-/** Tries the package installed in `folder`; `count(name, problem)` is told each outcome, `skip(name, reason)` what cannot be had. */
+/**
+ * Tries the package installed in `folder`; `count(name, problem)` is told each outcome,
+ * `skip(name, reason)` what cannot be had.
+ */
 export function tryConsumers(folder, count, skip) {
   writeFileSync(join(folder, "module.mts"), fromModule);
   writeFileSync(join(folder, "commonjs.cts"), fromCommonJs);

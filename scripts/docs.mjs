@@ -1,4 +1,5 @@
-// Writes what the documentation takes from tables of the code: docs/environment.md and docs/errors.md. Needs the build (dist/).
+// Writes what the documentation takes from tables of the code: docs/environment.md and
+// docs/errors.md. Needs the build (dist/).
 import { writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 

@@ -1,5 +1,7 @@
-// Nodes of other platforms, to try the packages for them on x64: for musl from PyPI, with the C library of Debian 13; for arm64 under its qemu-user.
-// All is unpacked below .cache/foreign, without root and beside what is installed. Needs apt-get with Debian's sources, and Python 3 with pip.
+// Nodes of other platforms, to try the packages for them on x64: for musl from PyPI, with the C
+// library of Debian 13; for arm64 under its qemu-user. All is unpacked below .cache/foreign,
+// without root and beside what is installed. Needs apt-get with Debian's sources, and Python 3 with
+// pip.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -35,7 +37,10 @@ const contents = createHash("sha256")
   .slice(0, 16);
 const folder = join(root, ".cache/foreign", contents);
 
-/** By platform: the command that runs its Node here. Fetches what is not there yet; a {@link Stop} tells what cannot be had. */
+/**
+ * By platform: the command that runs its Node here. Fetches what is not there yet; a {@link Stop}
+ * tells what cannot be had.
+ */
 export function foreignNodes() {
   if (process.arch !== "x64") throw new Stop(`The packages of other platforms are tried on x64 only, and this is ${process.arch}.`, 69);
   if (!existsSync(folder)) fetchAll();
@@ -67,7 +72,10 @@ function fetchAll() {
   }
 }
 
-/** Takes packages of another release and processor from the mirror that this machine's apt uses, by lists and a cache of their own. */
+/**
+ * Takes packages of another release and processor from the mirror that this machine's apt uses, by
+ * lists and a cache of their own.
+ */
 function fetchDebian(place) {
   // What the machine's apt would fetch; nothing is fetched.
   const sources = capture("apt-get", ["update", "--print-uris"]);

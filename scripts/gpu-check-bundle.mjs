@@ -1,5 +1,6 @@
-// Packs the GPU check into one archive for a machine that has a GPU and nothing else: no Node, npm, compiler, Python or network.
-// Inside: Node, the built package, the check and its compiled programs, NIXL's build for CUDA 13 with its plugins, and the libraries they need.
+// Packs the GPU check into one archive for a machine that has a GPU and nothing else: no Node, npm,
+// compiler, Python or network. Inside: Node, the built package, the check and its compiled
+// programs, NIXL's build for CUDA 13 with its plugins, and the libraries they need.
 import { spawnSync } from "node:child_process";
 import {
   chmodSync,
@@ -27,7 +28,10 @@ const cuda = [
   { project: "nvidia-cuda-runtime", version: "13.0.96" },
   { project: "nvidia-cufile", version: "1.15.1.6" },
 ];
-/** Plugins that the check uses, and the library through which NIXL is called; all else comes by their needs. */
+/**
+ * Plugins that the check uses, and the library through which NIXL is called; all else comes by
+ * their needs.
+ */
 const nixlRoots = ["libnixl_capi.so", "plugins/libplugin_GDS_MT.so", "plugins/libplugin_POSIX.so", "plugins/libplugin_UCX.so"];
 /** Parts of the C library and of NVIDIA's driver: those of the machine must be used. */
 const ofTheMachine = /^(ld-linux.*|linux-vdso|libc|libm|libdl|libpthread|librt|libresolv|libutil|libanl|libcuda|libnvidia-ml)\.so/;
@@ -68,7 +72,10 @@ export async function bundle() {
   return target;
 }
 
-/** NIXL's library into one folder, with what it needs from its wheel, and its plugins in `plugins` beside it, where it looks for them. */
+/**
+ * NIXL's library into one folder, with what it needs from its wheel, and its plugins in `plugins`
+ * beside it, where it looks for them.
+ */
 function bringNixl(folder) {
   const wheel = unpacked(nixl);
   const places = readdirSync(wheel).filter((name) => name.endsWith(".libs"));
@@ -137,7 +144,10 @@ function files(folder) {
     .map((entry) => join(entry.parentPath ?? entry.path, entry.name));
 }
 
-/** Copies the libraries of this machine that a program or library needs, and those that they need, but for those of every machine. */
+/**
+ * Copies the libraries of this machine that a program or library needs, and those that they need,
+ * but for those of every machine.
+ */
 function bringNeeded(file, folder) {
   const { stdout } = capture("ldd", [file]);
   for (const [, name, path] of stdout.matchAll(/^\s*(\S+) => (\/\S+)/gm)) {

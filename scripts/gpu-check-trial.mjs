@@ -1,18 +1,25 @@
-// Tries the unpacked bundle of the GPU check over the stand-ins in an empty root: a shell and the C library are there, and no Node, npm, compiler,
-// Python or network. Once as it is, once with a step that hangs and one that crashes, which may lose only themselves. Needs root.
+// Tries the unpacked bundle of the GPU check over the stand-ins in an empty root: a shell and the C
+// library are there, and no Node, npm, compiler, Python or network. Once as it is, once with a step
+// that hangs and one that crashes, which may lose only themselves. Needs root.
 import { spawnSync } from "node:child_process";
 import { copyFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { capture, must, root, Stop } from "./process.mjs";
 
-/** A mount namespace of its own, with what the kernel shows, and a network that has its loopback alone. */
+/**
+ * A mount namespace of its own, with what the kernel shows, and a network that has its loopback
+ * alone.
+ */
 const enter = `
 ip link set lo up
 mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" || exit 69
 exec chroot "$0" /check/check --bytes 33554432 --folder /tmp/results --over-stand-ins "$@"
 `;
-/** NVIDIA's own CUDA runtime in the bundle refuses the driver of the stand-ins, which is of an older version: what reads by GDS_MT fails. */
+/**
+ * NVIDIA's own CUDA runtime in the bundle refuses the driver of the stand-ins, which is of an older
+ * version: what reads by GDS_MT fails.
+ */
 const needsRealDriver = new Set(["load-nixl", "load-auto", "ranges", "remote-read"]);
 const faults = [
   ["--env", "memory:MX_FAKES=cuMemAddressReserve#1=hang"],

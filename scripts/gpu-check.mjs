@@ -1,4 +1,5 @@
-// Checks and times the package on a machine with a GPU: builds it, brings NIXL where there is none, and runs the steps of gpu-check/.
+// Checks and times the package on a machine with a GPU: builds it, brings NIXL where there is none,
+// and runs the steps of gpu-check/.
 import { join } from "node:path";
 import { runCheck } from "../gpu-check/run.mjs";
 import { build } from "./build.mjs";

@@ -1,5 +1,6 @@
-// Moves memory out of views as a program can, in a worker that ends, and out of a model that is closed: the bytes must stay what they are. For .ci/run,
-// under every version of Node, in a folder with the installed package. Argument: a checkpoint. Prints "kept".
+// Moves memory out of views as a program can, in a worker that ends, and out of a model that is
+// closed: the bytes must stay what they are. For .ci/run, under every version of Node, in a folder
+// with the installed package. Argument: a checkpoint. Prints "kept".
 import { once } from "node:events";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { loadCheckpoint } from "modelexpress-client";

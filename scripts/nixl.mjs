@@ -1,5 +1,6 @@
-// Fetches the real NIXL (PyPI, without its Python dependencies) into .cache/nixl, for tests and CI, and prints where its library lies.
-// Does nothing when it is there already. Needs python3 with pip; nothing of Python is needed at run time.
+// Fetches the real NIXL (PyPI, without its Python dependencies) into .cache/nixl, for tests and CI,
+// and prints where its library lies. Does nothing when it is there already. Needs python3 with pip;
+// nothing of Python is needed at run time.
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,5 @@
-// Running other programs, for the scripts beside it. Node's own modules only: these scripts run before anything is installed.
+// Running other programs, for the scripts beside it. Node's own modules only: these scripts run
+// before anything is installed.
 import { spawn, spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
@@ -13,7 +14,9 @@ export class Stop extends Error {
   }
 }
 
-/** Runs a script's main function; a {@link Stop} ends the process with its message and exit code. */
+/**
+ * Runs a script's main function; a {@link Stop} ends the process with its message and exit code.
+ */
 export async function main(body) {
   try {
     process.exitCode = (await body()) ?? 0;
@@ -30,8 +33,8 @@ export function isMain(url) {
 }
 
 /**
- * Runs a program in the root, its stderr shown. Its stdout is shown, and given to `tee` chunk by chunk; with `quiet` given to `tee` only.
- * Resolves to the exit code.
+ * Runs a program in the root, its stderr shown. Its stdout is shown, and given to `tee` chunk by
+ * chunk; with `quiet` given to `tee` only. Resolves to the exit code.
  */
 export function run(command, args, { env = {}, cwd = root, tee, quiet = false } = {}) {
   return new Promise((resolve, reject) => {
@@ -52,7 +55,10 @@ export async function must(command, args, options) {
   if (code !== 0) throw new Stop(`\`${[command, ...args].join(" ")}\` failed with exit code ${code}`);
 }
 
-/** Runs a program, with `input` as its stdin, and returns its exit code (null when it is not there) and output. */
+/**
+ * Runs a program, with `input` as its stdin, and returns its exit code (null when it is not there)
+ * and output.
+ */
 export function capture(command, args, { env = {}, cwd = root, timeout, input } = {}) {
   const { status, stdout, stderr, error } = spawnSync(command, args, {
     cwd,

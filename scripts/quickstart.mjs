@@ -1,4 +1,5 @@
-// From a fresh clone to a loaded checkpoint: installs, builds, brings a real checkpoint, loads it and shows the report.
+// From a fresh clone to a loaded checkpoint: installs, builds, brings a real checkpoint, loads it
+// and shows the report.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";

@@ -1,5 +1,6 @@
-// Builds, brings the real NIXL, then runs every test: the Rust ones, the arena's under loom, the TypeScript ones. Ends with the sums, also
-// written to .cache/test-results.json. Under CI=true a skipped test counts as failed.
+// Builds, brings the real NIXL, then runs every test: the Rust ones, the arena's under loom, the
+// TypeScript ones. Ends with the sums, also written to .cache/test-results.json. Under CI=true a
+// skipped test counts as failed.
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { build, buildTestAddon } from "./build.mjs";
@@ -44,7 +45,10 @@ function cargo() {
   return cargoTest(["-p", "mx-core"], {});
 }
 
-/** The arena under every interleaving that loom can make; a build of its own, as loom replaces the atomics. */
+/**
+ * The arena under every interleaving that loom can make; a build of its own, as loom replaces the
+ * atomics.
+ */
 function loom() {
   const env = { RUSTFLAGS: "--cfg loom", CARGO_TARGET_DIR: join(targetDir(), "loom"), CARGO_PROFILE_TEST_DEBUG: "0" };
   return cargoTest(["-p", "mx-core", "--lib", "loom"], env);
@@ -75,7 +79,8 @@ async function vitest() {
   const code = await run(bin("vitest"), ["run", "--reporter=default", "--reporter=json", `--outputFile.json=${report}`]);
   if (!existsSync(report)) return { passed: 0, failed: 1, skipped: 0 };
   const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, testResults } = JSON.parse(readFileSync(report, "utf8"));
-  // What this machine cannot give, a kernel feature or a privilege, is told apart from what a registry could have given.
+  // What this machine cannot give, a kernel feature or a privilege, is told apart from what a
+  // registry could have given.
   const unavailable = testResults.flatMap(({ assertionResults }) => assertionResults).filter(({ meta }) => meta?.unavailable !== undefined);
   for (const { fullName, meta } of unavailable) console.log(`not available here: ${fullName}: ${meta.unavailable}`);
   const skipped = numPendingTests + numTodoTests - unavailable.length;

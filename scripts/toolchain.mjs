@@ -1,4 +1,5 @@
-// Checks that what a build needs is there. A missing one gets a message that says what to install; the exit code is 69 (EX_UNAVAILABLE).
+// Checks that what a build needs is there. A missing one gets a message that says what to install;
+// the exit code is 69 (EX_UNAVAILABLE).
 import { capture, isMain, main, Stop } from "./process.mjs";
 
 const least = { node: [20, 3], rust: [1, 88] };

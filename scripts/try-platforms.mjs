@@ -1,5 +1,6 @@
-// Tries what build-platforms.mjs packed, each pair of packages installed in an empty project, without Rust in PATH: this platform by its Node, the
-// others by foreign-nodes.mjs. Ends with "N passed, N failed", also written to .cache/platform-results.json.
+// Tries what build-platforms.mjs packed, each pair of packages installed in an empty project,
+// without Rust in PATH: this platform by its Node, the others by foreign-nodes.mjs. Ends with "N
+// passed, N failed", also written to .cache/platform-results.json.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -50,7 +51,10 @@ export function tryPlatforms(count) {
   }
 }
 
-/** An empty project with these packages. npm refuses what is for another platform, unless it is forced. */
+/**
+ * An empty project with these packages. npm refuses what is for another platform, unless it is
+ * forced.
+ */
 function install(project, packed, options = []) {
   mkdirSync(project);
   writeFileSync(join(project, "package.json"), '{ "private": true }\n');

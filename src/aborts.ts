@@ -1,11 +1,14 @@
 import { errorOf, type ModelExpressError } from "./errors.js";
 
-/** What waits for each signal. One listener of ours stands for all of them: Node warns where a signal has more than ten. */
+/**
+ * What waits for each signal. One listener of ours stands for all of them: Node warns where a
+ * signal has more than ten.
+ */
 const waiting = new WeakMap<AbortSignal, { readonly callbacks: Set<() => void>; readonly listener: () => void }>();
 
 /**
- * Calls `callback` once when the signal aborts, at once where it has; the result takes it back. The signal may be of another realm, and may
- * serve any number of calls.
+ * Calls `callback` once when the signal aborts, at once where it has; the result takes it back. The
+ * signal may be of another realm, and may serve any number of calls.
  */
 export function onAbort(signal: AbortSignal | undefined, callback: () => void): () => void {
   if (signal === undefined) return () => {};
@@ -46,7 +49,10 @@ export function ownController(): AbortController {
   return controller;
 }
 
-/** The error of a call whose signal aborted: ERR_ABORTED, with the signal's reason as its `cause`. The reason itself is never touched. */
+/**
+ * The error of a call whose signal aborted: ERR_ABORTED, with the signal's reason as its `cause`.
+ * The reason itself is never touched.
+ */
 export function abortError(signal: AbortSignal): ModelExpressError {
   if (ours.has(signal)) return signal.reason as ModelExpressError;
   return stoppedBy("its signal aborted", signal.reason);

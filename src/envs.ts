@@ -11,14 +11,20 @@ export const maxThreads = 1024;
 /** Longest deadline: what a timer of Node can hold. */
 export const maxTimeoutMs = 2 ** 31 - 1;
 
-/** Longest read of NIXL's plugins: 1 GiB. A single read of Linux ends at 2 GiB less a page, and NIXL's POSIX plugin takes what is cut there for done. */
+/**
+ * Longest read of NIXL's plugins: 1 GiB. A single read of Linux ends at 2 GiB less a page, and
+ * NIXL's POSIX plugin takes what is cut there for done.
+ */
 export const maxChunkKib = 2 ** 20;
 const defaultChunkKib = 131_072;
 
 /** One environment variable. */
 export interface EnvRow<Value> {
   readonly name: string;
-  /** Value where the variable is unset or empty; undefined where it follows from the machine, as `defaultMeaning` says. */
+  /**
+   * Value where the variable is unset or empty; undefined where it follows from the machine, as
+   * `defaultMeaning` says.
+   */
   readonly fallback: Value;
   readonly defaultMeaning: string;
   /** Unit of the text, or what it is. */
@@ -49,7 +55,10 @@ function hubRow(name: string, defaultMeaning: string, meaning: string): EnvRow<s
   });
 }
 
-/** Every environment variable that the package reads. An option that is given wins over its variable. */
+/**
+ * Every environment variable that the package reads. An option that is given wins over its
+ * variable.
+ */
 export const envTable = Object.freeze({
   MX_DRIVER: row<DriverName>({
     name: "MX_DRIVER",
@@ -165,8 +174,8 @@ function within(value: number, min: number, max: number): number | undefined {
 }
 
 /**
- * Value of one variable: MX_DRIVER a driver's name, MX_THREADS a count or undefined, MX_TIMEOUT milliseconds (rounded up), 0 where there is no
- * deadline. An empty variable counts as unset.
+ * Value of one variable: MX_DRIVER a driver's name, MX_THREADS a count or undefined, MX_TIMEOUT
+ * milliseconds (rounded up), 0 where there is no deadline. An empty variable counts as unset.
  * @throws ERR_ENV_INVALID naming the variable, its text and what it takes
  */
 export function readEnv<Name extends EnvName>(name: Name, environment: NodeJS.ProcessEnv = process.env): EnvValue<Name> {

@@ -1,11 +1,17 @@
-/** What the documentation says of one error code, and the exit code that `mx` ends with (sysexits.h). */
+/**
+ * What the documentation says of one error code, and the exit code that `mx` ends with
+ * (sysexits.h).
+ */
 export interface ErrorCodeEntry {
   readonly exit: 64 | 65 | 66 | 69 | 70 | 74 | 75;
   readonly cause: string;
   readonly remedy: string;
 }
 
-/** Every error code of the package, in the order of its layers. `docs/errors.md` is generated from this table. */
+/**
+ * Every error code of the package, in the order of its layers. `docs/errors.md` is generated from
+ * this table.
+ */
 export const errorCodes = {
   ERR_OPTION_INVALID: {
     exit: 64,

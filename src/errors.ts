@@ -25,7 +25,10 @@ export interface ModelExpressErrorOptions {
   readonly cause?: unknown;
 }
 
-/** Base of all errors this package makes. `code` is stable; `docs/errors.md` lists every one with cause and remedy. */
+/**
+ * Base of all errors this package makes. `code` is stable; `docs/errors.md` lists every one with
+ * cause and remedy.
+ */
 export class ModelExpressError extends Error {
   readonly code: ErrorCode;
   declare readonly file?: string;
@@ -36,8 +39,8 @@ export class ModelExpressError extends Error {
   declare readonly errno?: string;
   declare readonly option?: string;
   /**
-   * On errors of aborted and late loads: resolves when nothing is in flight any more. Until then the memory is in quarantine:
-   * `free` and `close` over it throw `ERR_ARENA_BUSY`.
+   * On errors of aborted and late loads: resolves when nothing is in flight any more. Until then
+   * the memory is in quarantine: `free` and `close` over it throw `ERR_ARENA_BUSY`.
    */
   declare readonly settled?: Promise<void>;
 
@@ -65,7 +68,10 @@ export class ModelExpressError extends Error {
   }
 }
 
-/** A wrong argument, option or environment variable: the caller's mistake, found before anything was done. */
+/**
+ * A wrong argument, option or environment variable: the caller's mistake, found before anything was
+ * done.
+ */
 export class OptionError extends ModelExpressError {}
 /** A checkpoint that cannot be found, read, or that breaks a rule of the format. */
 export class CheckpointError extends ModelExpressError {}

@@ -9,7 +9,10 @@ export function shownAs(name: string, facts: object, depth: number, options: Ins
   return `${name} ${inspect(facts, { ...options, depth: options.depth == null ? options.depth : Math.max(depth, 1) })}`;
 }
 
-/** Gives plain data a short form for `util.inspect`; nothing that lists, copies or compares its properties meets it. */
+/**
+ * Gives plain data a short form for `util.inspect`; nothing that lists, copies or compares its
+ * properties meets it.
+ */
 export function withShortForm<T extends object>(data: T, name: string, facts: (data: T) => object): T {
   return Object.defineProperty(data, custom, {
     value: (depth: number, options: InspectOptions) => shownAs(name, facts(data), depth, options),

@@ -3,7 +3,10 @@ export function addressText(address: unknown): string {
   return typeof address === "bigint" ? `0x${address.toString(16)}` : String(address);
 }
 
-/** What `JSON.stringify` writes of a value without failing: addresses (bigint) become hex strings, maps objects, errors what names them. */
+/**
+ * What `JSON.stringify` writes of a value without failing: addresses (bigint) become hex strings,
+ * maps objects, errors what names them.
+ */
 export function plainData(value: unknown): unknown {
   if (typeof value === "bigint") return addressText(value);
   if (value instanceof Error) return shortOfCause(value);

@@ -19,8 +19,8 @@ const unitBytes: ReadonlyMap<string, number> = new Map([
 export const byteSizeForms = "a number of bytes, or one with a unit: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB";
 
 /**
- * Bytes of a size such as `2GiB`, `1.5 MiB`, `64kB` or `4096`; case does not matter. Undefined for anything else, for a part of a byte, and
- * for a size beyond 2^53 - 1.
+ * Bytes of a size such as `2GiB`, `1.5 MiB`, `64kB` or `4096`; case does not matter. Undefined for
+ * anything else, for a part of a byte, and for a size beyond 2^53 - 1.
  */
 export function parseBytes(text: string): number | undefined {
   const parts = /^(\d+(?:\.\d+)?)\s*([kmgt]?i?b|)$/i.exec(text.trim());
@@ -32,7 +32,9 @@ export function parseBytes(text: string): number | undefined {
 
 const binaryUnits = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
 
-/** A size for people: `0 B`, `512 B`, `2 GiB`, `1.53 MiB`; three significant digits, binary units. */
+/**
+ * A size for people: `0 B`, `512 B`, `2 GiB`, `1.53 MiB`; three significant digits, binary units.
+ */
 export function formatBytes(bytes: number): string {
   let value = Math.abs(bytes);
   let unit = 0;
@@ -45,7 +47,10 @@ export function formatBytes(bytes: number): string {
   return `${bytes < 0 ? "-" : ""}${digits} ${binaryUnits[unit]}`;
 }
 
-/** A rate for people, in the decimal units that storage is sold by: `2.61 GB/s`. `-` where the rate is not known. */
+/**
+ * A rate for people, in the decimal units that storage is sold by: `2.61 GB/s`. `-` where the rate
+ * is not known.
+ */
 export function formatRate(bytesPerSecond: number): string {
   if (!Number.isFinite(bytesPerSecond)) return "-";
   for (const [unit, size] of [
@@ -72,8 +77,9 @@ const unitMs: ReadonlyMap<string, number> = new Map([
 export const durationForms = "seconds, or a duration with units: 500ms, 5s, 1.5min, 1h30m";
 
 /**
- * Milliseconds of a duration such as `5s`, `500ms`, `1.5 min`, `1h30m` or `30` (seconds), rounded up: the shortest is a millisecond, not none.
- * Undefined for anything else; each unit stands once, the longest first.
+ * Milliseconds of a duration such as `5s`, `500ms`, `1.5 min`, `1h30m` or `30` (seconds), rounded
+ * up: the shortest is a millisecond, not none. Undefined for anything else; each unit stands once,
+ * the longest first.
  */
 export function parseDuration(text: string): number | undefined {
   let [ms, before] = [0, Number.POSITIVE_INFINITY];
@@ -98,16 +104,25 @@ export function formatDuration(milliseconds: number): string {
   return `${Math.floor(whole / 60)} min ${whole % 60} s`;
 }
 
-/** A huge page of the host, and what CUDA maps memory of a device in: arenas, slots and direct reads keep to its multiples. */
+/**
+ * A huge page of the host, and what CUDA maps memory of a device in: arenas, slots and direct reads
+ * keep to its multiples.
+ */
 export const hugePageBytes = 2 * 2 ** 20;
 
-/** Smallest multiple of `multiple` that is not below `value`. Both are safe integers, `value` at least 0. */
+/**
+ * Smallest multiple of `multiple` that is not below `value`. Both are safe integers, `value` at
+ * least 0.
+ */
 export function roundUp(value: number, multiple: number): number {
   const rest = value % multiple;
   return rest === 0 ? value : value + (multiple - rest);
 }
 
-/** Largest multiple of `multiple` that is not above `value`. Both are safe integers, `value` at least 0. */
+/**
+ * Largest multiple of `multiple` that is not above `value`. Both are safe integers, `value` at
+ * least 0.
+ */
 export function roundDown(value: number, multiple: number): number {
   return value - (value % multiple);
 }
@@ -158,7 +173,8 @@ export function requirePowerOfTwo(option: string, value: unknown, max: number): 
 }
 
 /**
- * Refuses what is no object, and options that do not exist: a misspelt one would silently do nothing.
+ * Refuses what is no object, and options that do not exist: a misspelt one would silently do
+ * nothing.
  * @throws ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN, listing the names
  */
 export function requireKnown(what: string, options: unknown, names: readonly string[]): void {
@@ -172,7 +188,8 @@ export function requireKnown(what: string, options: unknown, names: readonly str
 
 /**
  * Gives back `value` when it is one of the names.
- * @throws ERR_OPTION_UNKNOWN for another string, listing the names; ERR_OPTION_INVALID for what is no string
+ * @throws ERR_OPTION_UNKNOWN for another string, listing the names; ERR_OPTION_INVALID for what is
+ *   no string
  */
 export function requireOneOf<Name extends string>(option: string, value: unknown, names: readonly Name[]): Name {
   const found = names.find((name) => name === value);

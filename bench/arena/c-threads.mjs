@@ -1,6 +1,7 @@
 /**
- * Times mx_malloc + mx_free, the symbols that the addon exports to C, from one and from two threads of C, over a native backend that does
- * nothing. Prints one line of JSON, the medians of several rounds. Needs the built package (`npm run build`) and `cc`.
+ * Times mx_malloc + mx_free, the symbols that the addon exports to C, from one and from two threads
+ * of C, over a native backend that does nothing. Prints one line of JSON, the medians of several
+ * rounds. Needs the built package (`npm run build`) and `cc`.
  */
 import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";

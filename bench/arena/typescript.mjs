@@ -1,6 +1,6 @@
 /**
- * Times malloc + free from TypeScript over a backend in JavaScript that does nothing. Prints one line of JSON, the median of several rounds.
- * Needs the built package (`npm run build`).
+ * Times malloc + free from TypeScript over a backend in JavaScript that does nothing. Prints one
+ * line of JSON, the median of several rounds. Needs the built package (`npm run build`).
  */
 import { VmmArena } from "../../dist/arena/arena.js";
 

@@ -14,7 +14,10 @@ const left = 20;
 /** Characters of a line of the small print. */
 const lineCharacters = 132;
 
-/** Readable on light and dark alike: the colours follow the reader's preference, and nothing has a background. */
+/**
+ * Readable on light and dark alike: the colours follow the reader's preference, and nothing has a
+ * background.
+ */
 const style = `
   text { font-family: -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328; }
   .title { font-size: 15px; font-weight: 600; }
@@ -34,7 +37,9 @@ const style = `
     .whisker { stroke: #e6edf3; }
   }`;
 
-/** A picture of the rows: a panel each, a bar per system, longest is best where it shows throughput. */
+/**
+ * A picture of the rows: a panel each, a bar per system, longest is best where it shows throughput.
+ */
 export function picture(summaries: readonly RowSummary[], machine: Machine): string {
   const parts: string[] = [];
   let y = 8;

@@ -1,4 +1,7 @@
-/** A load, its close, a pause in which the host of a virtual machine takes free memory back, and the load again, which is timed. */
+/**
+ * A load, its close, a pause in which the host of a virtual machine takes free memory back, and the
+ * load again, which is timed.
+ */
 import { setTimeout as sleep } from "node:timers/promises";
 import { importBuilt } from "../paths.js";
 import { comparedBytes } from "./compare.js";

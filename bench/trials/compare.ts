@@ -8,7 +8,10 @@ interface Entry {
   readonly data_offsets: readonly [number, number];
 }
 
-/** Bytes of a loaded model, each held against the files where the job asks for that; else what the report says. */
+/**
+ * Bytes of a loaded model, each held against the files where the job asks for that; else what the
+ * report says.
+ */
 export function comparedBytes({ compare, files }: TrialJob, model: LoadedModel): number {
   if (!compare) return model.report.bytes;
   return compareWithFiles(files, (name, offset, length) => {
@@ -18,7 +21,10 @@ export function comparedBytes({ compare, files }: TrialJob, model: LoadedModel):
   });
 }
 
-/** Holds every tensor of the files against what was loaded, byte for byte. The header is read here, not by the product. Returns the bytes. */
+/**
+ * Holds every tensor of the files against what was loaded, byte for byte. The header is read here,
+ * not by the product. Returns the bytes.
+ */
 export function compareWithFiles(files: readonly string[], bytesOf: (name: string, offset: number, length: number) => Uint8Array): number {
   const expected = Buffer.allocUnsafe(stepBytes);
   let total = 0;

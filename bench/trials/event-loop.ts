@@ -1,4 +1,7 @@
-/** Delay of the event loop while a checkpoint is opened and loaded again and again, for at least `spanMs`; that of the openings alone apart. */
+/**
+ * Delay of the event loop while a checkpoint is opened and loaded again and again, for at least
+ * `spanMs`; that of the openings alone apart.
+ */
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
 import { importBuilt } from "../paths.js";

@@ -25,7 +25,10 @@ export function readJob(): TrialJob {
   return JSON.parse(process.argv[2] ?? "") as TrialJob;
 }
 
-/** Runs the command that primes memory and warms or drops the files, in a child, right before the timing. */
+/**
+ * Runs the command that primes memory and warms or drops the files, in a child, right before the
+ * timing.
+ */
 export function prepareMachine({ prepare: [command, ...args] }: TrialJob): void {
   if (command === undefined) return;
   const { status, stdout, stderr } = spawnSync(command, args, { encoding: "utf8" });
@@ -44,8 +47,8 @@ export function printFigures(figures: Readonly<Record<string, number>>): void {
 }
 
 /**
- * Loads a file with one small tensor: V8 compiles functions at their first call, where Python compiles them with the import. Every system here does
- * the same before its trial.
+ * Loads a file with one small tensor: V8 compiles functions at their first call, where Python
+ * compiles them with the import. Every system here does the same before its trial.
  */
 export async function firstCall(load: (path: string) => Promise<void>): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "mx-first-"));

@@ -1,4 +1,7 @@
-/** One load: from the call to the last byte in place; then, apart, the objects of all tensors, a touch of every page, and the comparison. */
+/**
+ * One load: from the call to the last byte in place; then, apart, the objects of all tensors, a
+ * touch of every page, and the comparison.
+ */
 import { importBuilt } from "../paths.js";
 import { comparedBytes } from "./compare.js";
 import { firstCall, peakBytes, prepareMachine, printFigures, readJob } from "./job.js";

@@ -1,4 +1,7 @@
-/** Opening: all headers validated whole; and again with shape and dtype of every tensor read in JavaScript. Repeated in one process. */
+/**
+ * Opening: all headers validated whole; and again with shape and dtype of every tensor read in
+ * JavaScript. Repeated in one process.
+ */
 import { importBuilt } from "../paths.js";
 import { median } from "../statistics.js";
 import { printFigures, readJob } from "./job.js";

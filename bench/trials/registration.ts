@@ -1,6 +1,6 @@
 /**
- * Registers 3,000 tensors of one allocation with NIXL's plugin UCX: the arena once, all as one list, or one by one. Timed from the call to the last
- * registration; the median of several times.
+ * Registers 3,000 tensors of one allocation with NIXL's plugin UCX: the arena once, all as one
+ * list, or one by one. Timed from the call to the last registration; the median of several times.
  */
 import { importBuilt } from "../paths.js";
 import { printFigures, readJob } from "./job.js";

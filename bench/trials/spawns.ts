@@ -1,4 +1,7 @@
-/** One load while `spawns` child processes are started, one after the other, and the event loop's delay meanwhile. */
+/**
+ * One load while `spawns` child processes are started, one after the other, and the event loop's
+ * delay meanwhile.
+ */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { monitorEventLoopDelay } from "node:perf_hooks";

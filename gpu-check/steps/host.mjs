@@ -1,4 +1,5 @@
-// The checkpoint into host memory, from the disk and from the page cache; its digests are what every load to the device must equal.
+// The checkpoint into host memory, from the disk and from the page cache; its digests are what
+// every load to the device must equal.
 import { existsSync } from "node:fs";
 import { checkpointFiles, checkpointFolder, evict, keepDigests, product, toldOf } from "../support.mjs";
 

@@ -1,4 +1,5 @@
-// The checkpoint to the device by one driver: nothing cached, three times, then from the page cache; bytes compared each time.
+// The checkpoint to the device by one driver: nothing cached, three times, then from the page
+// cache; bytes compared each time.
 import { checkpointFiles, checkpointFolder, evict, expectedDigests, product, requireNixl, requireSame, toldOf } from "../support.mjs";
 
 export default async function load(options) {

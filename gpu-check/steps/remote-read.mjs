@@ -1,4 +1,5 @@
-// The loaded checkpoint registered once with UCX, and read by another process: from device to device, then to the host. Bytes compared.
+// The loaded checkpoint registered once with UCX, and read by another process: from device to
+// device, then to the host. Bytes compared.
 import { fork } from "node:child_process";
 import { checkpointFolder, expectedDigests, product, requireNixl } from "../support.mjs";
 

@@ -8,15 +8,17 @@ import { VmmArena } from "./arena.js";
 import { cudaDeviceNumber } from "./cuda-backend.js";
 
 /**
- * Path of the native addon, a shared library that exports to C, with the signatures of a pluggable GPU allocator:
+ * Path of the native addon, a shared library that exports to C, with the signatures of a pluggable
+ * GPU allocator:
  * ```c
  * void *mx_malloc(ssize_t size, int device, void *stream);
  * void mx_free(void *address, ssize_t size, int device, void *stream);
  * ```
- * Both act on the process's active arena, from any thread. `device` is the number of a CUDA device, -1 for the host; `stream` is not
- * looked at. `mx_malloc` gives null where there is no active arena, for another device than the arena's, and where the arena refuses;
- * `mx_free` of an address that the active arena does not know does nothing. Memory that is registered, that a transfer uses or that JavaScript has
- * views of is freed with the last of them.
+ * Both act on the process's active arena, from any thread. `device` is the number of a CUDA device,
+ * -1 for the host; `stream` is not looked at. `mx_malloc` gives null where there is no active
+ * arena, for another device than the arena's, and where the arena refuses; `mx_free` of an address
+ * that the active arena does not know does nothing. Memory that is registered, that a transfer uses
+ * or that JavaScript has views of is freed with the last of them.
  */
 export const nativeLibraryPath = addonPath();
 
@@ -24,15 +26,18 @@ export const nativeLibraryPath = addonPath();
 let active: VmmArena | null = null;
 
 /**
- * Makes `arena` the one that `mx_malloc` and `mx_free` act on, for the whole process, whatever thread sets it; null ends that, and has to come
- * between two arenas. Calls that run meanwhile end in the arena they began with. The arena stays open and reachable, and what C got from it stays
+ * Makes `arena` the one that `mx_malloc` and `mx_free` act on, for the whole process, whatever
+ * thread sets it; null ends that, and has to come between two arenas. Calls that run meanwhile end
+ * in the arena they began with. The arena stays open and reachable, and what C got from it stays
  * valid until the arena is closed; a closed arena gives null.
  *
- * What C callers are not told is published as `arena.c-call-failed`: each code of a refused `mx_malloc` once, and every `mx_free` that
- * failed.
+ * What C callers are not told is published as `arena.c-call-failed`: each code of a refused
+ * `mx_malloc` once, and every `mx_free` that failed.
  *
- * An arena over a backend written in JavaScript can be called on its own thread only, so that C gets null; `arena.active-unusable` says so.
- * @throws ERR_OPTION_INVALID when it is no arena; ERR_ARENA_CLOSED; ERR_ARENA_ACTIVE while another arena is active that is open: set null first
+ * An arena over a backend written in JavaScript can be called on its own thread only, so that C
+ * gets null; `arena.active-unusable` says so.
+ * @throws ERR_OPTION_INVALID when it is no arena; ERR_ARENA_CLOSED; ERR_ARENA_ACTIVE while another
+ *   arena is active that is open: set null first
  */
 export function setActiveArena(arena: VmmArena | null): void {
   if (arena !== null && !(arena instanceof VmmArena)) {

@@ -26,10 +26,12 @@ export interface Allocation {
 }
 
 /**
- * Allocates in `into`, or else in an arena of its own that reserves just what is needed. Of a device on native threads: a context takes up to a
- * second, and physical memory some time. On a device one allocation is one physical handle, so one region for a network card.
- * @throws ERR_ARENA_RESERVE_REFUSED, ERR_ARENA_OUT_OF_MEMORY, ERR_ARENA_EXHAUSTED, ERR_ARENA_CLOSED, ERR_CUDA_LIBRARY, ERR_CUDA_DEVICE,
- *   ERR_CUDA_OUT_OF_MEMORY, ...; an arena of its own is closed then
+ * Allocates in `into`, or else in an arena of its own that reserves just what is needed. Of a
+ * device on native threads: a context takes up to a second, and physical memory some time. On a
+ * device one allocation is one physical handle, so one region for a network card.
+ * @throws ERR_ARENA_RESERVE_REFUSED, ERR_ARENA_OUT_OF_MEMORY, ERR_ARENA_EXHAUSTED,
+ *   ERR_ARENA_CLOSED, ERR_CUDA_LIBRARY, ERR_CUDA_DEVICE, ERR_CUDA_OUT_OF_MEMORY, ...; an arena of
+ *   its own is closed then
  */
 export async function allocate({ device, bytes, into, backend }: AllocationRequest): Promise<Allocation> {
   const arena = into ?? new VmmArena({ backend: backend ?? (await backendOf(device)), totalBytes: Math.max(bytes, 1) });
@@ -45,7 +47,10 @@ export async function allocate({ device, bytes, into, backend }: AllocationReque
   }
 }
 
-/** Gives an allocation back, with its arena where that is its own. @throws ERR_ARENA_BUSY while something uses it: nothing is given back then */
+/**
+ * Gives an allocation back, with its arena where that is its own. @throws ERR_ARENA_BUSY while
+ * something uses it: nothing is given back then
+ */
 export function release({ arena, address, bytes, own }: Allocation): void {
   if (own) arena.close();
   else if (bytes > 0) arena.free(address);

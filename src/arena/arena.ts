@@ -19,22 +19,32 @@ import type { VmmBackend } from "./vmm-backend.js";
 export interface VmmArenaOptions {
   /** Where the memory comes from. Required: an arena never falls back to one of its own. */
   readonly backend: VmmBackend;
-  /** Address space to reserve in bytes, rounded up to the backend's granularity. Default {@link DEFAULT_ARENA_BYTES}. */
+  /**
+   * Address space to reserve in bytes, rounded up to the backend's granularity. Default
+   * {@link DEFAULT_ARENA_BYTES}.
+   */
   readonly totalBytes?: number;
 }
 
-/** A view keeps its arena: memory is not closed behind it because nobody else holds the arena any more. */
+/**
+ * A view keeps its arena: memory is not closed behind it because nobody else holds the arena any
+ * more.
+ */
 const arenaOfView = new WeakMap<ArrayBuffer, VmmArena>();
 
 /**
- * One reserved range of addresses, filled by bump allocation: addresses ascend and are never handed out twice, so a registration over
- * `registeredRange()` stays valid whatever is freed.
+ * One reserved range of addresses, filled by bump allocation: addresses ascend and are never handed
+ * out twice, so a registration over `registeredRange()` stays valid whatever is freed.
  *
- * An arena belongs to the JavaScript thread that made it. Disposable; everything can be read after `close()`. One that becomes unreachable
- * unclosed is closed by a finalizer, which publishes failures as events.
+ * An arena belongs to the JavaScript thread that made it. Disposable; everything can be read after
+ * `close()`. One that becomes unreachable unclosed is closed by a finalizer, which publishes
+ * failures as events.
  */
 export class VmmArena {
-  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  /**
+   * @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote
+   *   it, instead of giving an empty object.
+   */
   readonly cannotBeCloned = () => "A VmmArena stays in its thread: send addresses and lengths in it";
   /** First address of the reserve. */
   readonly base: bigint;
@@ -54,8 +64,9 @@ export class VmmArena {
 
   /**
    * Asks the backend for its granularity, then reserves; allocates nothing yet.
-   * @throws ERR_ARENA_BACKEND_REQUIRED, ERR_ARENA_SIZE, ERR_ARENA_GRANULARITY, ERR_ARENA_BACKEND_RESULT, what the backend throws
-   *   (ERR_ARENA_RESERVE_REFUSED from the host's); what fails after the reserve releases it again
+   * @throws ERR_ARENA_BACKEND_REQUIRED, ERR_ARENA_SIZE, ERR_ARENA_GRANULARITY,
+   *   ERR_ARENA_BACKEND_RESULT, what the backend throws (ERR_ARENA_RESERVE_REFUSED from the
+   *   host's); what fails after the reserve releases it again
    */
   constructor(options: VmmArenaOptions) {
     const backend = requireBackend(options?.backend);
@@ -83,7 +94,10 @@ export class VmmArena {
     return this.#memory instanceof NativeMemory;
   }
 
-  /** @internal True when the memory is the native host backend's own, so that files can be mapped over it. */
+  /**
+   * @internal True when the memory is the native host backend's own, so that files can be mapped
+   *   over it.
+   */
   get nativeHost(): boolean {
     return this.nativeMemory && this.memory === "host";
   }
@@ -110,16 +124,21 @@ export class VmmArena {
     return this.closed ? "closed" : "open";
   }
 
-  /** What to register with a network card or storage library: everything ever handed out. `usedBytes` is 0 before the first `malloc`. */
+  /**
+   * What to register with a network card or storage library: everything ever handed out.
+   * `usedBytes` is 0 before the first `malloc`.
+   */
   registeredRange(): { readonly base: bigint; readonly usedBytes: number } {
     return { base: this.base, usedBytes: this.usedBytes };
   }
 
   /**
-   * Makes everything alive now known to a NIXL agent by one registration, pinned until that is closed: `free` and `close` meanwhile throw
-   * ERR_ARENA_BUSY. What is allocated later is not part of it: ask its `covers(address, bytes)`.
+   * Makes everything alive now known to a NIXL agent by one registration, pinned until that is
+   * closed: `free` and `close` meanwhile throw ERR_ARENA_BUSY. What is allocated later is not part
+   * of it: ask its `covers(address, bytes)`.
    * @param options the agent's: see RegisterOptions
-   * @throws ERR_NIXL_REGISTER, also when nothing is alive; ERR_ARENA_CLOSED; ERR_ARENA_NOT_LOADABLE for memory that NIXL cannot use
+   * @throws ERR_NIXL_REGISTER, also when nothing is alive; ERR_ARENA_CLOSED; ERR_ARENA_NOT_LOADABLE
+   *   for memory that NIXL cannot use
    */
   register<Registration, Options>(
     agent: { registerArena(arena: VmmArena, options?: Options): Promise<Registration> },
@@ -130,11 +149,13 @@ export class VmmArena {
   }
 
   /**
-   * Allocates `bytes`, rounded up to the granularity, by one call of the backend, and returns the address. When the backend fails its error
-   * goes up unchanged and only this piece of address space is lost: `usedBytes` has grown, nothing else.
+   * Allocates `bytes`, rounded up to the granularity, by one call of the backend, and returns the
+   * address. When the backend fails its error goes up unchanged and only this piece of address
+   * space is lost: `usedBytes` has grown, nothing else.
    * @param alignment a power of two up to the granularity, which all addresses keep anyhow
-   * @throws ERR_ARENA_SIZE, ERR_ARENA_ALIGNMENT, ERR_ARENA_EXHAUSTED, ERR_ARENA_CLOSED, ERR_ARENA_REENTRANT, ERR_ARENA_BACKEND_RESULT,
-   *   what the backend throws (ERR_ARENA_OUT_OF_MEMORY from the host's)
+   * @throws ERR_ARENA_SIZE, ERR_ARENA_ALIGNMENT, ERR_ARENA_EXHAUSTED, ERR_ARENA_CLOSED,
+   *   ERR_ARENA_REENTRANT, ERR_ARENA_BACKEND_RESULT, what the backend throws
+   *   (ERR_ARENA_OUT_OF_MEMORY from the host's)
    */
   malloc(bytes: number, alignment?: number): bigint {
     const memory = this.#memory;
@@ -152,13 +173,15 @@ export class VmmArena {
   }
 
   /**
-   * Gives the allocation that starts at `address` back and detaches its views. Of memory that was moved out of a view, by a stream of bytes or
-   * `ArrayBuffer.transfer()`, the pages stay until that is collected. An address that is unknown, already freed, or of a closed
-   * arena is no error and does nothing. A failure of the backend is published as `arena.release-failed`; the allocation is gone all the same.
-   * More than 64 MiB of the host, and the memory of a device, are given back on a native thread, as by `close()`.
-   * @throws ERR_ARENA_BUSY while a transfer uses the allocation, or, of a backend written in JavaScript, memory was moved out of a view; it then changes
-   *   nothing; ERR_ARENA_ADDRESS when `address` is no bigint;
-   *   ERR_ARENA_REENTRANT
+   * Gives the allocation that starts at `address` back and detaches its views. Of memory that was
+   * moved out of a view, by a stream of bytes or `ArrayBuffer.transfer()`, the pages stay until
+   * that is collected. An address that is unknown, already freed, or of a closed arena is no error
+   * and does nothing. A failure of the backend is published as `arena.release-failed`; the
+   * allocation is gone all the same. More than 64 MiB of the host, and the memory of a device, are
+   * given back on a native thread, as by `close()`.
+   * @throws ERR_ARENA_BUSY while a transfer uses the allocation, or, of a backend written in
+   *   JavaScript, memory was moved out of a view; it then changes nothing; ERR_ARENA_ADDRESS when
+   *   `address` is no bigint; ERR_ARENA_REENTRANT
    */
   free(address: bigint): void {
     const memory = this.#memory;
@@ -175,14 +198,18 @@ export class VmmArena {
   }
 
   /**
-   * Refuses further work, detaches all views, gives every live allocation back exactly once, going on after errors, and releases the
-   * reserve. Then throws the first error, if any; each is also published as `arena.release-failed`. Closing again does nothing. Memory that was moved
-   * out of a view, and the address space then, stay until that is collected.
+   * Refuses further work, detaches all views, gives every live allocation back exactly once, going
+   * on after errors, and releases the reserve. Then throws the first error, if any; each is also
+   * published as `arena.release-failed`. Closing again does nothing. Memory that was moved out of a
+   * view, and the address space then, stay until that is collected.
    *
-   * More than 64 MiB of the host, and the memory of a device, are given back on a native thread after `close()` has returned: errors of that are published
-   * only, and `await arena[Symbol.asyncDispose]()` waits for it. Whoever finds no memory meanwhile waits for it too.
-   * @throws ERR_ARENA_BUSY while a transfer uses any allocation, while memory is allocated on another thread, and as `free`: the arena then
-   *   stays open; ERR_ARENA_REENTRANT; what the backend threw first
+   * More than 64 MiB of the host, and the memory of a device, are given back on a native thread
+   * after `close()` has returned: errors of that are published only, and
+   * `await arena[Symbol.asyncDispose]()` waits for it. Whoever finds no memory meanwhile waits for
+   * it too.
+   * @throws ERR_ARENA_BUSY while a transfer uses any allocation, while memory is allocated on
+   *   another thread, and as `free`: the arena then stays open; ERR_ARENA_REENTRANT; what the
+   *   backend threw first
    */
   close(): void {
     if (this.#memory.busy) throw this.#reentrant("close");
@@ -194,7 +221,10 @@ export class VmmArena {
     } else this.#closed(closed);
   }
 
-  /** @internal As `close`, but resolves when the memory is given back, and rejects with the first error. Waits for a close before it. */
+  /**
+   * @internal As `close`, but resolves when the memory is given back, and rejects with the first
+   *   error. Waits for a close before it.
+   */
   async closeInBackground(): Promise<void> {
     if (this.#memory.busy) throw this.#reentrant("close");
     if (this.#closing === undefined) this.#closed(await this.#memory.closeInBackground());
@@ -205,16 +235,21 @@ export class VmmArena {
     this.close();
   }
 
-  /** Closes, and resolves once the memory is given back. @throws as {@link close}, also what was thrown on a native thread */
+  /**
+   * Closes, and resolves once the memory is given back. @throws as {@link close}, also what was
+   * thrown on a native thread
+   */
   [Symbol.asyncDispose](): Promise<void> {
     return this.closeInBackground();
   }
 
   /**
-   * `length` bytes at `address` without a copy, detached when they are freed. It keeps the arena reachable.
+   * `length` bytes at `address` without a copy, detached when they are freed. It keeps the arena
+   * reachable.
    * @internal
-   * @throws ERR_TENSOR_VIEW_TOO_LARGE beyond what an ArrayBuffer of this Node version holds; ERR_ARENA_ADDRESS when they do not lie within one live
-   *   allocation; ERR_ARENA_CLOSED; ERR_ARENA_NOT_LOADABLE when the memory is not the host's
+   * @throws ERR_TENSOR_VIEW_TOO_LARGE beyond what an ArrayBuffer of this Node version holds;
+   *   ERR_ARENA_ADDRESS when they do not lie within one live allocation; ERR_ARENA_CLOSED;
+   *   ERR_ARENA_NOT_LOADABLE when the memory is not the host's
    */
   view(address: bigint, length: number): ArrayBuffer {
     requireViewLength(length);
@@ -224,7 +259,10 @@ export class VmmArena {
     return buffer;
   }
 
-  /** @internal Detaches the views that begin within these bytes. True where memory of one was moved, or its collection is not told yet. */
+  /**
+   * @internal Detaches the views that begin within these bytes. True where memory of one was moved,
+   *   or its collection is not told yet.
+   */
   endViews(address: bigint, length: number): boolean {
     return this.native.endViews(address, length);
   }

@@ -14,7 +14,10 @@ const bytesRegister = 1;
 const handleRegister = 2;
 const mappedRegister = 3;
 
-/** Memory of a backend written in JavaScript: records and bump pointer are native, the backend's calls are framed by native ones. */
+/**
+ * Memory of a backend written in JavaScript: records and bump pointer are native, the backend's
+ * calls are framed by native ones.
+ */
 export class BackendMemory implements ArenaMemory {
   readonly native: NativeArena;
   readonly #backend: VmmBackend;
@@ -23,14 +26,18 @@ export class BackendMemory implements ArenaMemory {
   readonly #base: bigint;
   readonly #totalBytes: number;
   readonly #granularity: number;
-  /** Of an arena that is closed: `[address, bytes, handle, ...]` of what is to be given back, and how far that is. */
+  /**
+   * Of an arena that is closed: `[address, bytes, handle, ...]` of what is to be given back, and
+   * how far that is.
+   */
   #live: BigUint64Array | undefined;
   #givenBack = 0;
   #released = false;
   #busy = false;
 
   /**
-   * Reserves. When anything fails afterwards the reserve is released again, and the first error goes up.
+   * Reserves. When anything fails afterwards the reserve is released again, and the first error
+   * goes up.
    * @param totalBytes a multiple of `granularity`
    * @param granularity a power of two
    */
@@ -72,7 +79,8 @@ export class BackendMemory implements ArenaMemory {
     } finally {
       this.#busy = false;
     }
-    // Without a call, which the end of the stack could refuse: once it is noted, the memory is given back whatever comes.
+    // Without a call, which the end of the stack could refuse: once it is noted, the memory is
+    // given back whatever comes.
     if (typeof handle === "bigint") {
       registers[handleRegister] = handle;
       if (registers[handleRegister] === handle) {
@@ -109,7 +117,8 @@ export class BackendMemory implements ArenaMemory {
     const live = this.#live;
     if (live === undefined || this.#released) return null;
     const failures: ReleaseFailure[] = [];
-    // Noted before each call: after a throw that ends this one, at the end of the stack, another close goes on behind it.
+    // Noted before each call: after a throw that ends this one, at the end of the stack, another
+    // close goes on behind it.
     while (this.#givenBack < live.length) {
       const at = this.#givenBack;
       this.#givenBack = at + 3;
@@ -154,7 +163,9 @@ export class BackendMemory implements ArenaMemory {
   }
 }
 
-/** As `giveBack`, tried again while it is refused because of a view that may have been collected. */
+/**
+ * As `giveBack`, tried again while it is refused because of a view that may have been collected.
+ */
 async function unlessTold<T>(giveBack: () => T): Promise<T> {
   const attempt = (): { readonly done: T } | { readonly refused: unknown } => {
     try {
@@ -172,7 +183,10 @@ async function unlessTold<T>(giveBack: () => T): Promise<T> {
 /** Frames of this size that the calls of a backend at a close are given: some 40 KiB. */
 const closeFrames = 500;
 
-/** Throws a RangeError while nothing has begun, rather than in the middle of the backend's call, where the stack is about to end. */
+/**
+ * Throws a RangeError while nothing has begun, rather than in the middle of the backend's call,
+ * where the stack is about to end.
+ */
 function requireStack(frames: number): number {
   return frames === 0 ? 0 : 1 + requireStack(frames - 1);
 }

@@ -6,7 +6,8 @@ import { cudaDeviceNumber } from "./cuda-backend.js";
 export type DeviceName = "host" | `cuda:${number}`;
 
 /**
- * Gives back `value` when it names a place for tensors; whether the device is there is seen when memory is allocated.
+ * Gives back `value` when it names a place for tensors; whether the device is there is seen when
+ * memory is allocated.
  * @throws ERR_OPTION_INVALID naming the option and the value
  */
 export function requireDeviceName(option: string, value: unknown): DeviceName {

@@ -7,16 +7,23 @@ import type { VmmBackend } from "./vmm-backend.js";
 
 /** How many pages of closed models a process keeps for its next loads, and how long. */
 export interface KeepPagesOptions {
-  /** Most bytes kept by the process, all its threads together; above it the oldest go. The limit of the model that was closed last counts. */
+  /**
+   * Most bytes kept by the process, all its threads together; above it the oldest go. The limit of
+   * the model that was closed last counts.
+   */
   readonly maxBytes: number;
-  /** Milliseconds until they go when no load takes them. Default 60,000. They keep no process alive. */
+  /**
+   * Milliseconds until they go when no load takes them. Default 60,000. They keep no process alive.
+   */
   readonly idleMs?: number | undefined;
 }
 
 /** Host memory of one load whose pages can be kept. */
 export interface Keeper {
   readonly backend: VmmBackend;
-  /** Says that all of it is filled, so that its pages are worth keeping when they are given back. */
+  /**
+   * Says that all of it is filled, so that its pages are worth keeping when they are given back.
+   */
   keep(): void;
   /** Bytes that came out of kept pages. */
   takenBytes(): number;
@@ -47,8 +54,8 @@ export function keptPageBytes(): number {
 }
 
 /**
- * Gives kept pages back, the oldest first: all of them, or `bytes` at least where there are as many. Resolves to how many bytes went, once the
- * system has them.
+ * Gives kept pages back, the oldest first: all of them, or `bytes` at least where there are as
+ * many. Resolves to how many bytes went, once the system has them.
  * @throws ERR_OPTION_INVALID
  */
 export async function releaseKeptPages(bytes = Number.MAX_SAFE_INTEGER): Promise<number> {

@@ -8,8 +8,9 @@ const methods: readonly (keyof VmmBackend)[] = ["allocationGranularity", "reserv
 const genuine = new WeakSet<VmmBackend>();
 
 /**
- * A backend of the addon. An arena over it works natively, from any thread; called directly, or wrapped by another backend, it refuses
- * ranges that this object has not reserved (ERR_ARENA_ADDRESS). Opened at the first call.
+ * A backend of the addon. An arena over it works natively, from any thread; called directly, or
+ * wrapped by another backend, it refuses ranges that this object has not reserved
+ * (ERR_ARENA_ADDRESS). Opened at the first call.
  */
 export class AddonBackend implements VmmBackend {
   readonly memory: "host" | "device";
@@ -51,7 +52,9 @@ export class AddonBackend implements VmmBackend {
   }
 }
 
-/** The native half of an unaltered backend of this package, whose methods an arena may then bypass. */
+/**
+ * The native half of an unaltered backend of this package, whose methods an arena may then bypass.
+ */
 export function nativeBackendOf(backend: VmmBackend): NativeBackend | undefined {
   if (!(backend instanceof AddonBackend) || !genuine.has(backend)) return undefined;
   return methods.some((method) => Object.hasOwn(backend, method)) ? undefined : backend.native;

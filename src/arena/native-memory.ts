@@ -6,8 +6,9 @@ import type { ArenaMemory } from "./arena-memory.js";
 import { publishReleaseFailure, type ReleaseFailure } from "./release-failure.js";
 
 /**
- * Memory of a native backend. It lives until the last of arena, views and transfers is gone, and is given back then, so nothing has to be
- * closed when the arena becomes unreachable; only failures of that go unheard.
+ * Memory of a native backend. It lives until the last of arena, views and transfers is gone, and is
+ * given back then, so nothing has to be closed when the arena becomes unreachable; only failures of
+ * that go unheard.
  */
 export class NativeMemory implements ArenaMemory {
   readonly native: NativeArena;
@@ -75,7 +76,10 @@ export class NativeMemory implements ArenaMemory {
     return thrown.map((failure) => this.#failureOf(fromNative(failure), this.native.base));
   }
 
-  /** The native half says itself which piece could not be given back; where it does not, it is the arena's. */
+  /**
+   * The native half says itself which piece could not be given back; where it does not, it is the
+   * arena's.
+   */
   #failureOf(error: unknown, otherwise: bigint): ReleaseFailure {
     const { address, length } = error as { readonly address?: string; readonly length?: number };
     return { address: address === undefined ? otherwise : BigInt(address), bytes: length ?? this.native.totalBytes, error };

@@ -2,7 +2,10 @@ import { errorOf } from "../errors.js";
 import { isPowerOfTwo } from "../units.js";
 import type { VmmBackend } from "./vmm-backend.js";
 
-/** Address space that an arena reserves when nothing else is asked: 16 TiB. It costs nothing until memory is mapped into it. */
+/**
+ * Address space that an arena reserves when nothing else is asked: 16 TiB. It costs nothing until
+ * memory is mapped into it.
+ */
 export const DEFAULT_ARENA_BYTES = 2 ** 44;
 
 const methods = ["allocationGranularity", "reserve", "allocate", "deallocate", "releaseReserve"] as const;

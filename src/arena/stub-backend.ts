@@ -4,7 +4,10 @@ import type { VmmBackend } from "./vmm-backend.js";
 /** No address of a real process or device: what leaks from a stub is recognised at once. */
 const implausibleBase = 0x10_0000_0000_0000n;
 
-/** A backend for tests: touches no memory, and lists every call in order. Handles count from 1; reserves follow one another. */
+/**
+ * A backend for tests: touches no memory, and lists every call in order. Handles count from 1;
+ * reserves follow one another.
+ */
 export class StubBackend implements VmmBackend {
   readonly memory = "none";
   /** `[base, totalBytes]` of each reserve. */
@@ -19,7 +22,10 @@ export class StubBackend implements VmmBackend {
   #nextBase = implausibleBase;
   #nextHandle = 1n;
 
-  /** @param options.granularity in bytes, reported as it is, so that wrong ones can be tried. Default 2 MiB */
+  /**
+   * @param options.granularity in bytes, reported as it is, so that wrong ones can be tried.
+   *   Default 2 MiB
+   */
   constructor(options: { readonly granularity?: number } = {}) {
     this.#granularity = options.granularity ?? hugePageBytes;
   }

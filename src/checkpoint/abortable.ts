@@ -1,6 +1,9 @@
 import { abortError, onAbort } from "../aborts.js";
 
-/** The promise, or a rejection with ERR_ABORTED as soon as the signal aborts. What the promise stands for goes on unobserved. */
+/**
+ * The promise, or a rejection with ERR_ABORTED as soon as the signal aborts. What the promise
+ * stands for goes on unobserved.
+ */
 export async function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   let forget = () => {};

@@ -19,9 +19,15 @@ export interface Shard {
   readonly byteLength: number;
   /** File offset of the first data byte. */
   readonly dataOffset: number;
-  /** Tensors of the checkpoint that are in this file; where an index leaves some out, they do not count. */
+  /**
+   * Tensors of the checkpoint that are in this file; where an index leaves some out, they do not
+   * count.
+   */
   readonly tensorCount: number;
-  /** Alignment in bytes that direct I/O needs of file offsets and of memory; 0 where the kernel does not say. */
+  /**
+   * Alignment in bytes that direct I/O needs of file offsets and of memory; 0 where the kernel does
+   * not say.
+   */
   readonly dioOffsetAlignBytes: number;
   readonly dioMemAlignBytes: number;
   /** The header's `__metadata__`. */
@@ -32,7 +38,10 @@ export interface Shard {
 export interface TensorInfo {
   readonly name: string;
   readonly dtype: Dtype;
-  /** Logical elements in each dimension; empty for a scalar. Sub-byte dtypes count elements, not bytes. */
+  /**
+   * Logical elements in each dimension; empty for a scalar. Sub-byte dtypes count elements, not
+   * bytes.
+   */
   readonly shape: readonly number[];
   readonly byteLength: number;
   /** File offset of the first byte in the shard's file. */
@@ -49,11 +58,14 @@ export interface CheckpointFiles {
 }
 
 /**
- * The validated headers of a checkpoint: names, dtypes, shapes and places of all tensors, none of their bytes. Immutable; holds no file open.
- * Made by `openCheckpoint`.
+ * The validated headers of a checkpoint: names, dtypes, shapes and places of all tensors, none of
+ * their bytes. Immutable; holds no file open. Made by `openCheckpoint`.
  */
 export class Checkpoint {
-  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  /**
+   * @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote
+   *   it, instead of giving an empty object.
+   */
   readonly cannotBeCloned = () => "A Checkpoint stays in its thread: send checkpoint.path and open it there";
   /** Absolute path that was opened. */
   readonly path: string;
@@ -62,7 +74,10 @@ export class Checkpoint {
   /** The index that says which shard holds which tensor, if there is one. */
   readonly indexFile: string | undefined;
   readonly shards: readonly Shard[];
-  /** Tensors by name, in the order of shards and file offsets. Objects are made on access, the lookup is native. */
+  /**
+   * Tensors by name, in the order of shards and file offsets. Objects are made on access, the
+   * lookup is native.
+   */
   readonly tensors: ReadonlyMap<string, TensorInfo>;
   /** @internal */
   readonly columns: TensorColumns;
@@ -113,7 +128,10 @@ export class Checkpoint {
     return this.#metadata;
   }
 
-  /** What the header says of the tensor of that name. @throws ERR_TENSOR_UNKNOWN with the nearest names */
+  /**
+   * What the header says of the tensor of that name. @throws ERR_TENSOR_UNKNOWN with the nearest
+   * names
+   */
   requireTensor(name: string): TensorInfo {
     const tensor = this.tensors.get(name);
     if (tensor === undefined) throw unknownTensor(name, this.tensors, this.path);
@@ -150,7 +168,8 @@ export class Checkpoint {
     const dtype = dtypes[entryOf(columns.dtype, row)];
     const shard = shards[entryOf(columns.shard, row)];
     if (dtype === undefined || shard === undefined) throw new RangeError(`row ${row} has no dtype or no shard`);
-    // Plain loops: building an array from a typed one costs ten times as much, and models have tens of thousands of tensors.
+    // Plain loops: building an array from a typed one costs ten times as much, and models have tens
+    // of thousands of tensors.
     const shape: number[] = [];
     for (let dim = row === 0 ? 0 : entryOf(columns.dimEnd, row - 1); dim < entryOf(columns.dimEnd, row); dim++)
       shape.push(entryOf(columns.dims, dim));

@@ -13,14 +13,18 @@ export interface Trace {
   readonly remedy: string;
 }
 
-/** Folders above the file in which a downloader's own folder is looked for: shards may lie some levels below what was downloaded. */
+/**
+ * Folders above the file in which a downloader's own folder is looked for: shards may lie some
+ * levels below what was downloaded.
+ */
 const maxLevels = 4;
 
 const missing: ReadonlySet<ErrorCode> = new Set(["ERR_CHECKPOINT_NOT_FOUND", "ERR_CHECKPOINT_SHARD_MISSING"]);
 
 /**
- * The trace that an unfinished download left of a file, or of a folder's weights. Only one of the very file explains why it is too short;
- * why it is missing is explained by one of any weights beside it, too: downloads go one by one.
+ * The trace that an unfinished download left of a file, or of a folder's weights. Only one of the
+ * very file explains why it is too short; why it is missing is explained by one of any weights
+ * beside it, too: downloads go one by one.
  */
 export async function traceOf(file: string, code: ErrorCode): Promise<Trace | undefined> {
   const isFolder = await stat(file).then(
@@ -50,7 +54,10 @@ async function annexed(file: string): Promise<Trace | undefined> {
   return target.includes("/annex/objects/") ? { path, tool: "git-annex", remedy: "run `git annex get` on it" } : undefined;
 }
 
-/** The Hub's cache keeps unfinished files among the blobs; a snapshot has links to those that are whole. */
+/**
+ * The Hub's cache keeps unfinished files among the blobs; a snapshot has links to those that are
+ * whole.
+ */
 async function inHubCache(folder: string): Promise<Trace | undefined> {
   const [, root, repository] = /^(.*\/(?:models|datasets|spaces)--([^/]+))\/snapshots(?:\/|$)/s.exec(await real(folder)) ?? [];
   if (root === undefined || repository === undefined) return undefined;
@@ -60,7 +67,10 @@ async function inHubCache(folder: string): Promise<Trace | undefined> {
   return name === undefined ? undefined : { path: join(blobs, name), tool: "huggingface_hub", remedy };
 }
 
-/** Folders that downloaders make for their own use: where `--local-dir` points to, in ModelScope's downloads, under rsync's --partial-dir. */
+/**
+ * Folders that downloaders make for their own use: where `--local-dir` points to, in ModelScope's
+ * downloads, under rsync's --partial-dir.
+ */
 async function inOwnFolder(folder: string, name: string | undefined): Promise<Trace | undefined> {
   const wanted = (path: string) => (name === undefined ? isWeightName(basename(path)) : basename(path) === name);
   const partial = join(folder, ".rsync-partial");

@@ -1,4 +1,7 @@
-/** The 22 dtypes of the format, in the order that the reference writer sorts by; the native dtype column holds row numbers of this table. */
+/**
+ * The 22 dtypes of the format, in the order that the reference writer sorts by; the native dtype
+ * column holds row numbers of this table.
+ */
 export const dtypeTable = [
   ["BOOL", 8, 1],
   ["F4", 4, 1],
@@ -31,7 +34,10 @@ export interface DtypeInfo {
   readonly name: Dtype;
   /** Bits of one element; 4 and 6 for the packed sub-byte dtypes. */
   readonly bits: number;
-  /** Alignment in bytes that a TypedArray of its parts needs (C64 is two 32-bit floats; sub-byte dtypes are handed out as bytes). */
+  /**
+   * Alignment in bytes that a TypedArray of its parts needs (C64 is two 32-bit floats; sub-byte
+   * dtypes are handed out as bytes).
+   */
   readonly alignBytes: number;
 }
 

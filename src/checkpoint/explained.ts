@@ -18,8 +18,9 @@ const explainable: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * What is told of a failed opening: the failure itself, or with what the disk says about its reason. A download may have left a trace of what is
- * missing or too short, a folder above may refuse this user, a name may be none that Node can spell.
+ * What is told of a failed opening: the failure itself, or with what the disk says about its
+ * reason. A download may have left a trace of what is missing or too short, a folder above may
+ * refuse this user, a name may be none that Node can spell.
  */
 export async function explained(failure: unknown): Promise<unknown> {
   if (!(failure instanceof CheckpointError) || failure.file === undefined) return failure;

@@ -1,6 +1,7 @@
 /**
- * What may be loaded from a folder, judged by file names alone. Names of one export share a stem: `model.safetensors.index.json`,
- * `model-00001-of-00003.safetensors`; a variant belongs to the stem (`model.fp16`).
+ * What may be loaded from a folder, judged by file names alone. Names of one export share a stem:
+ * `model.safetensors.index.json`, `model-00001-of-00003.safetensors`; a variant belongs to the stem
+ * (`model.fp16`).
  */
 export interface WeightChoice {
   /** What the option `weights` takes to pick it: a file name, or `stem-*-of-00003.safetensors`. */
@@ -35,7 +36,10 @@ export function isWeightName(name: string): boolean {
 /** Longest list of missing shards that is worked out; the name of the first is what matters. */
 const missingLimit = 1000;
 
-/** Sorts the names of a folder into choices: indexes, single files, numbered families. Hidden names (`._` companions too) do not count. */
+/**
+ * Sorts the names of a folder into choices: indexes, single files, numbered families. Hidden names
+ * (`._` companions too) do not count.
+ */
 export function weightChoices(names: readonly string[]): WeightChoice[] {
   const choices: WeightChoice[] = [];
   const families = new Map<string, { readonly match: RegExpExecArray; readonly file: string }[]>();
@@ -81,9 +85,10 @@ function family(name: string, members: readonly { readonly match: RegExpExecArra
 }
 
 /**
- * The choices that stand for the folder when nobody picks, in tiers: of the first tier that has any left, one is the answer and several are
- * ambiguous. The standard index first, then the standard file, then other indexes, then whatever else there is. Indexes that have nothing to do
- * with the weights here are taken out by whoever reads them.
+ * The choices that stand for the folder when nobody picks, in tiers: of the first tier that has any
+ * left, one is the answer and several are ambiguous. The standard index first, then the standard
+ * file, then other indexes, then whatever else there is. Indexes that have nothing to do with the
+ * weights here are taken out by whoever reads them.
  */
 export function defaultTiers(choices: readonly WeightChoice[]): readonly (readonly WeightChoice[])[] {
   const named = (name: string) => choices.filter((choice) => choice.name === name);
@@ -93,8 +98,8 @@ export function defaultTiers(choices: readonly WeightChoice[]): readonly (readon
 }
 
 /**
- * The choices that `weights` picks, in tiers as above: a file or index by its name, a numbered family as {@link WeightChoice.name}, or a stem, of
- * which an index goes first.
+ * The choices that `weights` picks, in tiers as above: a file or index by its name, a numbered
+ * family as {@link WeightChoice.name}, or a stem, of which an index goes first.
  */
 export function pickedTiers(choices: readonly WeightChoice[], weights: string): readonly (readonly WeightChoice[])[] {
   const exact = choices.filter((choice) => choice.name === weights);

@@ -23,10 +23,11 @@ export interface Asked {
 }
 
 /**
- * The first tier of which anything is left once the indexes are taken out that have nothing to do with the weights in the folder: a `vocab.index.json`
- * is no index of safetensors, and one whose files are not here says nothing of those that are. Where only indexes are there, they stand for the
- * folder after all, and tell what is wrong with them; but a file counts as an index only by its full name or by what it holds. One that `weights`
- * names is taken as it is.
+ * The first tier of which anything is left once the indexes are taken out that have nothing to do
+ * with the weights in the folder: a `vocab.index.json` is no index of safetensors, and one whose
+ * files are not here says nothing of those that are. Where only indexes are there, they stand for
+ * the folder after all, and tell what is wrong with them; but a file counts as an index only by its
+ * full name or by what it holds. One that `weights` names is taken as it is.
  */
 export async function chosenWeights(
   folder: string,
@@ -55,7 +56,10 @@ export async function chosenWeights(
   return { candidates: first.filter(({ name }) => isIndexName(name) || indexes.has(name)), indexes };
 }
 
-/** Whether an index tells of weights in the folder. One that cannot be read does if its name says so. */
+/**
+ * Whether an index tells of weights in the folder. One that cannot be read does if its name says
+ * so.
+ */
 async function concerns(folder: string, { name, stem }: WeightChoice, others: readonly WeightChoice[], indexes: Map<string, NativeIndex>) {
   const indexFile = join(folder, name);
   try {

@@ -10,8 +10,8 @@ const codes: Readonly<Record<string, ErrorCode>> = {
 };
 
 /**
- * The error for a failed call of `node:fs` on a file or folder of a checkpoint, `operation`, which becomes a fact. The message says in plain words
- * what is the matter with the path; `hint` ends it.
+ * The error for a failed call of `node:fs` on a file or folder of a checkpoint, `operation`, which
+ * becomes a fact. The message says in plain words what is the matter with the path; `hint` ends it.
  */
 export function fsError(path: string, operation: "read" | "readdir", cause: unknown, hint = ""): ModelExpressError {
   const errno = errnoOf(cause);

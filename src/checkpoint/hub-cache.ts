@@ -5,7 +5,10 @@ import { readEnv } from "../envs.js";
 import { errorOf } from "../errors.js";
 import { fsError } from "./fs-errors.js";
 
-/** A repository of the Hugging Face Hub: `org/name`, `org/name@revision`, or `name` alone for the few that have no owner. */
+/**
+ * A repository of the Hugging Face Hub: `org/name`, `org/name@revision`, or `name` alone for the
+ * few that have no owner.
+ */
 export interface RepositoryId {
   readonly repository: string;
   readonly revision: string | undefined;
@@ -29,7 +32,8 @@ export function hubCacheFolder(environment: NodeJS.ProcessEnv = process.env): st
 }
 
 /**
- * The snapshot of a repository in the local cache. Undefined where the cache does not have the repository.
+ * The snapshot of a repository in the local cache. Undefined where the cache does not have the
+ * repository.
  * @throws as {@link snapshotOf}
  */
 export async function cachedSnapshot({ repository, revision }: RepositoryId): Promise<string | undefined> {
@@ -47,16 +51,21 @@ export function notCached({ repository, revision }: RepositoryId, path: string) 
   );
 }
 
-/** Whether a folder is a repository's in the Hub's cache, by what lies in it; one of another name is a link to it. */
+/**
+ * Whether a folder is a repository's in the Hub's cache, by what lies in it; one of another name is
+ * a link to it.
+ */
 export function isRepositoryFolder(path: string, folders: readonly string[]): boolean {
   const parts = ["snapshots", "refs", "blobs"].filter((name) => folders.includes(name)).length;
   return parts > 1 || (parts === 1 && repositoryFolder.test(basename(path)));
 }
 
 /**
- * The snapshot of a repository's folder in the Hub's cache that belongs to a revision: a branch or tag by `refs`, or a commit, which may be cut
- * short. Without one it is that of `main`, or the only one.
- * @throws ERR_CHECKPOINT_NOT_FOUND, ERR_CHECKPOINT_AMBIGUOUS, ERR_CHECKPOINT_PERMISSION, ERR_CHECKPOINT_IO
+ * The snapshot of a repository's folder in the Hub's cache that belongs to a revision: a branch or
+ * tag by `refs`, or a commit, which may be cut short. Without one it is that of `main`, or the only
+ * one.
+ * @throws ERR_CHECKPOINT_NOT_FOUND, ERR_CHECKPOINT_AMBIGUOUS, ERR_CHECKPOINT_PERMISSION,
+ *   ERR_CHECKPOINT_IO
  */
 export async function snapshotOf(folder: string, revision: string | undefined): Promise<string> {
   const snapshots = await namesIn(join(folder, "snapshots"));
@@ -82,8 +91,9 @@ export async function snapshotOf(folder: string, revision: string | undefined): 
 }
 
 /**
- * The commit that a branch or tag stood at when it was downloaded; undefined where there is no such reference. The Hub's own tools take no other
- * snapshot in place of one whose reference is damaged, and neither is one taken here.
+ * The commit that a branch or tag stood at when it was downloaded; undefined where there is no such
+ * reference. The Hub's own tools take no other snapshot in place of one whose reference is damaged,
+ * and neither is one taken here.
  */
 async function commitOf(folder: string, reference: string): Promise<string | undefined> {
   // Nothing above the folder is looked at, whatever the name.

@@ -10,9 +10,15 @@ export interface NamedRows<T> {
   make(row: number): T;
 }
 
-/** A read-only map whose values are made when they are asked for, and then kept. Iterates in the order of the rows. */
+/**
+ * A read-only map whose values are made when they are asked for, and then kept. Iterates in the
+ * order of the rows.
+ */
 export class LazyMap<T> implements ReadonlyMap<string, T> {
-  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  /**
+   * @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote
+   *   it, instead of giving an empty object.
+   */
   readonly cannotBeCloned = () => "This map stays in its thread: send an array of what is needed of it";
   readonly #rows: NamedRows<T>;
   readonly #made: (T | undefined)[] = [];

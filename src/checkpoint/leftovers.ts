@@ -8,7 +8,10 @@ export interface Leftover {
   readonly tool: string;
   /** What to do, as the end of "to finish it, ...". */
   readonly remedy: string;
-  /** `part`: the bytes so far. `control`: the target itself is being written, whatever its length. `guess`: a name that others might give, too. */
+  /**
+   * `part`: the bytes so far. `control`: the target itself is being written, whatever its length.
+   * `guess`: a name that others might give, too.
+   */
   readonly kind: "part" | "control" | "guess";
 }
 

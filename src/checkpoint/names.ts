@@ -2,7 +2,10 @@ import { constants } from "node:buffer";
 import { entryOf } from "../columns.js";
 import type { NativeHeaders, TensorColumns } from "../native/addon.js";
 
-/** Names of tensors by row and back. Text is decoded when the first name is asked for; the lookup by name is the addon's. */
+/**
+ * Names of tensors by row and back. Text is decoded when the first name is asked for; the lookup by
+ * name is the addon's.
+ */
 export class TensorNames {
   readonly #headers: NativeHeaders;
   readonly #bytes: Buffer;

@@ -5,7 +5,8 @@ export function nearNames(wanted: string, names: Iterable<string>): string[] {
   const limit = Math.max(2, Math.floor(wanted.length / 4));
   const found: { name: string; distance: number }[] = [];
   for (const name of names) {
-    // Both contained in the other: a forgotten prefix (`model.`) or suffix (`.weight`) costs little, however long it is.
+    // Both contained in the other: a forgotten prefix (`model.`) or suffix (`.weight`) costs
+    // little, however long it is.
     const distance = contains(name, wanted) ? 1 : editDistance(wanted, name, limit);
     if (distance <= limit) {
       found.push({ name, distance });
@@ -25,13 +26,17 @@ function contains(name: string, part: string): boolean {
   return part.length >= 4 && (name.endsWith(part) || name.startsWith(part));
 }
 
-/** Levenshtein's distance in UTF-16 units, or anything above `limit` once it is known to exceed that. */
+/**
+ * Levenshtein's distance in UTF-16 units, or anything above `limit` once it is known to exceed
+ * that.
+ */
 function editDistance(a: string, b: string, limit: number): number {
   if (Math.abs(a.length - b.length) > limit) return limit + 1;
   let begin = 0;
   let aEnd = a.length;
   let bEnd = b.length;
-  // Names of one checkpoint share most of their characters: only what differs in the middle is compared in full.
+  // Names of one checkpoint share most of their characters: only what differs in the middle is
+  // compared in full.
   while (begin < aEnd && begin < bEnd && a.charCodeAt(begin) === b.charCodeAt(begin)) begin++;
   while (aEnd > begin && bEnd > begin && a.charCodeAt(aEnd - 1) === b.charCodeAt(bEnd - 1)) {
     aEnd--;

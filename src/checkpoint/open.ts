@@ -14,28 +14,39 @@ import { controlsOf, listedControls, requireFinished } from "./unfinished.js";
 
 export interface OpenCheckpointOptions {
   /**
-   * Picks among the weights of a folder: the name of a file or of an index, the stem that its files share (`model`, `consolidated`,
-   * `model.fp16`), or a numbered family as the error ERR_CHECKPOINT_AMBIGUOUS names it.
+   * Picks among the weights of a folder: the name of a file or of an index, the stem that its files
+   * share (`model`, `consolidated`, `model.fp16`), or a numbered family as the error
+   * ERR_CHECKPOINT_AMBIGUOUS names it.
    */
   readonly weights?: string | undefined;
   /** Ends the opening early: it rejects with ERR_ABORTED, whose `cause` is the signal's reason. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Headers are small: threads help where the storage answers slowly, so there are more of them than processors. */
+/**
+ * Headers are small: threads help where the storage answers slowly, so there are more of them than
+ * processors.
+ */
 const maxThreads = 16;
-/** Of so many files each is asked whether a downloader still writes it; for more their folders are listed, which may hold thousands. */
+/**
+ * Of so many files each is asked whether a downloader still writes it; for more their folders are
+ * listed, which may hold thousands.
+ */
 const maxAskedFiles = 4;
 
 /**
- * Opens a checkpoint: finds its shards, reads and validates every header and the index, and closes the files again. Nothing is returned before
- * all of it is known to be right; no tensor's bytes are read.
+ * Opens a checkpoint: finds its shards, reads and validates every header and the index, and closes
+ * the files again. Nothing is returned before all of it is known to be right; no tensor's bytes are
+ * read.
  *
- * `path` is a safetensors file, an index (`*.json`), a folder, or a repository of the Hub. In a folder `model.safetensors.index.json` counts first, then
- * `model.safetensors`, then another index if it is the only one that names weights there and it names them all, then the `*.safetensors` if they
- * are one file or one complete numbered family. Hidden files and sub-folders do not count, nor do indexes that have nothing to do with the weights.
- * A repository's folder of the Hub's cache (`models--org--name`) stands for the snapshot of its `main`. Where there is no local path `org/name` or
- * `org/name@revision`, that repository is looked up in the local cache (HF_HUB_CACHE, HF_HOME); nothing is downloaded.
+ * `path` is a safetensors file, an index (`*.json`), a folder, or a repository of the Hub. In a
+ * folder `model.safetensors.index.json` counts first, then `model.safetensors`, then another index
+ * if it is the only one that names weights there and it names them all, then the `*.safetensors` if
+ * they are one file or one complete numbered family. Hidden files and sub-folders do not count, nor
+ * do indexes that have nothing to do with the weights. A repository's folder of the Hub's cache
+ * (`models--org--name`) stands for the snapshot of its `main`. Where there is no local path
+ * `org/name` or `org/name@revision`, that repository is looked up in the local cache (HF_HUB_CACHE,
+ * HF_HOME); nothing is downloaded.
  * @throws the errors ERR_CHECKPOINT_*; ERR_OPTION_*; ERR_ABORTED
  */
 export async function openCheckpoint(path: string | URL, options: OpenCheckpointOptions = {}): Promise<Checkpoint> {

@@ -24,14 +24,19 @@ export interface Resolved {
   readonly index?: NativeIndex | undefined;
   /** Names of the shards; empty when an index names them. */
   readonly shards: readonly string[];
-  /** Weight files that the index was preferred to without being asked for by name: it must name them all, else the choice is ambiguous. */
+  /**
+   * Weight files that the index was preferred to without being asked for by name: it must name them
+   * all, else the choice is ambiguous.
+   */
   readonly rivals: readonly string[];
 }
 
 /**
- * Finds the files of a checkpoint: a file, an index (`.json`), a folder, or a repository in the Hub's local cache.
- * @throws ERR_OPTION_INVALID, ERR_OPTION_CONFLICT, ERR_CHECKPOINT_URL_UNSUPPORTED, ERR_CHECKPOINT_NOT_FOUND, ERR_CHECKPOINT_PERMISSION,
- * ERR_CHECKPOINT_IO, ERR_CHECKPOINT_AMBIGUOUS, ERR_CHECKPOINT_SHARD_MISSING, ERR_CHECKPOINT_DOWNLOAD_UNFINISHED
+ * Finds the files of a checkpoint: a file, an index (`.json`), a folder, or a repository in the
+ * Hub's local cache.
+ * @throws ERR_OPTION_INVALID, ERR_OPTION_CONFLICT, ERR_CHECKPOINT_URL_UNSUPPORTED,
+ *   ERR_CHECKPOINT_NOT_FOUND, ERR_CHECKPOINT_PERMISSION, ERR_CHECKPOINT_IO,
+ *   ERR_CHECKPOINT_AMBIGUOUS, ERR_CHECKPOINT_SHARD_MISSING, ERR_CHECKPOINT_DOWNLOAD_UNFINISHED
  */
 export async function resolveCheckpoint(given: string | URL, weights: string | undefined): Promise<Resolved> {
   const { path, entries } = await placeOf(given);
@@ -50,10 +55,10 @@ export async function resolveCheckpoint(given: string | URL, weights: string | u
 }
 
 /**
- * The file or folder that a path stands for, or a repository in the Hub's local cache, whether it holds weights or not. It is there, and this user may
- * read it.
- * @throws ERR_OPTION_INVALID, ERR_CHECKPOINT_URL_UNSUPPORTED, ERR_CHECKPOINT_NOT_FOUND, ERR_CHECKPOINT_PERMISSION, ERR_CHECKPOINT_IO,
- * ERR_CHECKPOINT_AMBIGUOUS
+ * The file or folder that a path stands for, or a repository in the Hub's local cache, whether it
+ * holds weights or not. It is there, and this user may read it.
+ * @throws ERR_OPTION_INVALID, ERR_CHECKPOINT_URL_UNSUPPORTED, ERR_CHECKPOINT_NOT_FOUND,
+ *   ERR_CHECKPOINT_PERMISSION, ERR_CHECKPOINT_IO, ERR_CHECKPOINT_AMBIGUOUS
  */
 export async function readablePlace(given: string | URL): Promise<string> {
   const { path, entries } = await placeOf(given);
@@ -66,7 +71,10 @@ export async function readablePlace(given: string | URL): Promise<string> {
   return path;
 }
 
-/** A file, or a folder with what is in it: that of the local path, else the snapshot of the repository of that name in the Hub's cache. */
+/**
+ * A file, or a folder with what is in it: that of the local path, else the snapshot of the
+ * repository of that name in the Hub's cache.
+ */
 async function placeOf(given: string | URL): Promise<{ readonly path: string; readonly entries: Dirent[] | undefined }> {
   const path = localPath(given);
   const local = await entriesOf(path);
@@ -172,14 +180,20 @@ async function resolveFolder(path: string, entries: readonly Dirent[], weights: 
   return { path, kind: "folder", folder: path, indexFile: undefined, shards: choice.files, rivals: [] };
 }
 
-/** Left-overs in a folder of files that are not there yet, by the files' names: a browser may keep a folder for one. */
+/**
+ * Left-overs in a folder of files that are not there yet, by the files' names: a browser may keep a
+ * folder for one.
+ */
 function unfinishedParts(entries: readonly Dirent[]): Map<string, Leftover> {
   const there = new Set(entries.map(({ name }) => name));
   const found = entries.flatMap(({ name }) => certainLeftover(name) ?? []);
   return new Map(found.filter(({ target }) => !there.has(target)).map((leftover) => [leftover.target, leftover]));
 }
 
-/** Names in a folder. A sub-folder that takes the name of a standard file counts as one, which is then an error when it is opened. */
+/**
+ * Names in a folder. A sub-folder that takes the name of a standard file counts as one, which is
+ * then an error when it is opened.
+ */
 function listed(entries: readonly Dirent[]): { readonly names: string[]; readonly folders: string[] } {
   const below = (entry: Dirent) => entry.isDirectory() && !/^model\.safetensors(\.index\.json)?$/.test(entry.name);
   const folders = entries.filter(below);

@@ -2,8 +2,9 @@ import { join } from "node:path";
 import { errorOf } from "../errors.js";
 
 /**
- * Path of a shard that an index names. The name is untrusted: it must stay in the index's folder or below, judged by its text alone, so that the
- * error for a name that leaves it tells nothing of what is there. Symbolic links are followed later as they come: the Hub's cache is made of them.
+ * Path of a shard that an index names. The name is untrusted: it must stay in the index's folder or
+ * below, judged by its text alone, so that the error for a name that leaves it tells nothing of
+ * what is there. Symbolic links are followed later as they come: the Hub's cache is made of them.
  * @throws ERR_CHECKPOINT_INDEX_PATH_ESCAPE, ERR_CHECKPOINT_INDEX_INVALID
  */
 export function shardPath(folder: string, name: string, indexFile: string): string {

@@ -16,7 +16,10 @@ export function controlsOf(files: readonly string[]): string[] {
   return files.flatMap((file) => controlEndings.map((ending) => file + ending));
 }
 
-/** Those that are there, by a listing of each folder: that costs less than questions for each of many files, and more than those for a few. */
+/**
+ * Those that are there, by a listing of each folder: that costs less than questions for each of
+ * many files, and more than those for a few.
+ */
 export async function listedControls(files: readonly string[]): Promise<string[]> {
   const folders = [...new Set(files.map((file) => dirname(file)))];
   const listed = folders.map(async (folder) => {
@@ -27,7 +30,8 @@ export async function listedControls(files: readonly string[]): Promise<string[]
 }
 
 /**
- * Refuses files beside which a downloader notes that it is still writing them: they may have their full length, and zeros where bytes are to come.
+ * Refuses files beside which a downloader notes that it is still writing them: they may have their
+ * full length, and zeros where bytes are to come.
  * @param there paths of which some are such notes
  * @throws ERR_CHECKPOINT_DOWNLOAD_UNFINISHED
  */

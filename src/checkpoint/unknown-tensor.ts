@@ -1,7 +1,10 @@
 import { errorOf, type ModelExpressError } from "../errors.js";
 import { nearNames } from "./near-names.js";
 
-/** The error for a name that is not there, with those that may have been meant. `where` names the place: a path, or what was loaded of it. */
+/**
+ * The error for a name that is not there, with those that may have been meant. `where` names the
+ * place: a path, or what was loaded of it.
+ */
 export function unknownTensor(name: unknown, names: ReadonlyMap<string, unknown>, where: string): ModelExpressError {
   if (typeof name !== "string") {
     return errorOf("ERR_TENSOR_UNKNOWN", `a tensor's name is a string, got ${typeof name}`);

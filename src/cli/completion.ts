@@ -21,7 +21,10 @@ interface OptionWords {
   readonly choices: readonly string[];
 }
 
-/** A script that makes a shell complete commands, flags, the values that are known, and paths. It asks nothing of `mx` when it runs. */
+/**
+ * A script that makes a shell complete commands, flags, the values that are known, and paths. It
+ * asks nothing of `mx` when it runs.
+ */
 export function completionScript(program: Command, shell: CompletionShell): string {
   const help = program.createHelp();
   const commands = help.visibleCommands(program).map((command): CommandWords => {

@@ -3,7 +3,10 @@ export interface ListedDigest {
   readonly algorithm: DigestAlgorithm;
   /** Lower-case hex digits. */
   readonly digest: string;
-  /** Path as the list gives it; `undefined` where a line is a digest alone, which then belongs to the file the list is named after. */
+  /**
+   * Path as the list gives it; `undefined` where a line is a digest alone, which then belongs to
+   * the file the list is named after.
+   */
   readonly path: string | undefined;
 }
 
@@ -35,7 +38,10 @@ const listNames = [
   /\.(sha1|sha224|sha256|sha384|sha512|md5|b2|b3|blake3)(sums?)?(\.(txt|asc))?$/i,
 ];
 
-/** Whether a file's name is that of a list of digests: `SHA256SUMS`, `sha256sum.txt`, `checksums.txt`, `model.safetensors.sha256` and the like. */
+/**
+ * Whether a file's name is that of a list of digests: `SHA256SUMS`, `sha256sum.txt`,
+ * `checksums.txt`, `model.safetensors.sha256` and the like.
+ */
 export function isDigestList(name: string): boolean {
   return !name.startsWith(".") && listNames.some((pattern) => pattern.test(name));
 }
@@ -45,7 +51,10 @@ export function listedFile(list: string): string | undefined {
   return /^(.+)\.(sha\d+|md5|b2|b3|blake3)(sums?)?(\.(txt|asc))?$/is.exec(list)?.[1];
 }
 
-/** Text of a list: UTF-8, or UTF-16, as PowerShell writes it; every second byte of that is 0, with or without a byte-order mark. */
+/**
+ * Text of a list: UTF-8, or UTF-16, as PowerShell writes it; every second byte of that is 0, with
+ * or without a byte-order mark.
+ */
 export function listText(bytes: Buffer): string {
   const [first, second] = bytes;
   if ((first === 0xff && second === 0xfe) || (first !== 0 && second === 0)) return new TextDecoder("utf-16le").decode(bytes);
@@ -68,7 +77,9 @@ const forms = [
   /^[\s|]*(?<name>\S.*?)[\s:|]+(?<digest>[0-9a-f]{32,128})[\s|]*$/i,
 ];
 
-/** The digests of a list. Lines of other kinds, such as comments and signatures, are passed over. */
+/**
+ * The digests of a list. Lines of other kinds, such as comments and signatures, are passed over.
+ */
 export function parseDigests(text: string, list: string): ListedDigest[] {
   const found: ListedDigest[] = [];
   for (const whole of text.split(/\r?\n|\r/)) {

@@ -26,8 +26,9 @@ interface Told {
 }
 
 /**
- * Tells an error on stderr, as text or, under `--json`, as one JSON document `{ error: { code, message, remedy, ... } }`, which goes to stdout too unless
- * a result stands there. Returns the exit code.
+ * Tells an error on stderr, as text or, under `--json`, as one JSON document
+ * `{ error: { code, message, remedy, ... } }`, which goes to stdout too unless a result stands
+ * there. Returns the exit code.
  */
 export function tellFailure(thrown: unknown, output: Output, json: boolean): number {
   const { exit, code, message, remedy, facts, stack } = explain(thrown);
@@ -37,7 +38,8 @@ export function tellFailure(thrown: unknown, output: Output, json: boolean): num
     if (!output.hasJson) output.json(document);
     return exit;
   }
-  // Lines of the message after its first stand further in than what follows, so that a file's name cannot pass for it.
+  // Lines of the message after its first stand further in than what follows, so that a file's name
+  // cannot pass for it.
   const lines = [`mx: ${message.trimEnd().replaceAll(/\r?\n/g, "\n    ")}`];
   if (interruptionOf(thrown) === undefined) lines.push(`  code    ${code}`);
   if (remedy !== undefined) lines.push(`  remedy  ${remedy}`);

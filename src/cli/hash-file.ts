@@ -7,7 +7,10 @@ import type { KnownDigest } from "./known-digests.js";
 
 const chunkBytes = 4 * 2 ** 20;
 
-/** The file's digests, in hex by algorithm: SHA-256 natively, all others in one pass of `node:crypto`. */
+/**
+ * The file's digests, in hex by algorithm: SHA-256 natively, all others in one pass of
+ * `node:crypto`.
+ */
 export async function hashFile(
   file: string,
   byteLength: number,

@@ -34,9 +34,10 @@ interface ReadList {
 }
 
 /**
- * Digests known for a file: that of a blob's name in the Hub's cache, and those of the lists beside it. Both are looked for at the file and at
- * every link on the way to it; lists are also looked for in `folder` and between, where they may name files below. A list that cannot be read
- * is a reason like any other.
+ * Digests known for a file: that of a blob's name in the Hub's cache, and those of the lists beside
+ * it. Both are looked for at the file and at every link on the way to it; lists are also looked for
+ * in `folder` and between, where they may name files below. A list that cannot be read is a reason
+ * like any other.
  */
 export async function knownDigests(file: string, folder = dirname(file), lists: ReadLists = new Map()): Promise<Known> {
   const paths = await linkChain(resolve(file));

@@ -13,8 +13,9 @@ export interface LeftAside {
 }
 
 /**
- * What opening a folder left aside: other weights and indexes, unfinished downloads, weights of other formats, and weights in folders right below.
- * Nothing for a file or an index, which were named themselves.
+ * What opening a folder left aside: other weights and indexes, unfinished downloads, weights of
+ * other formats, and weights in folders right below. Nothing for a file or an index, which were
+ * named themselves.
  */
 export async function leftAside({ kind, path, indexFile, shards }: Checkpoint): Promise<LeftAside[]> {
   if (kind !== "folder") return [];

@@ -13,8 +13,9 @@ export interface MissingFile {
 }
 
 /**
- * What the lists in `folder` and below name and nobody can read, in the order of names. A listed path counts as there under its own name, or beside its
- * list: lists are often made elsewhere. Files that are no weights are not this command's.
+ * What the lists in `folder` and below name and nobody can read, in the order of names. A listed
+ * path counts as there under its own name, or beside its list: lists are often made elsewhere.
+ * Files that are no weights are not this command's.
  */
 export async function missingFiles(folder: string, lists: ReadLists): Promise<MissingFile[]> {
   const missing = new Map<string, KnownDigest[]>();

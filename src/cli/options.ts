@@ -34,7 +34,10 @@ export const options = {
   ignoreMemory: () => new Option("--ignore-memory", "load also where the memory there is does not seem to fit"),
 };
 
-/** An option that takes one of these names; another one is ERR_OPTION_UNKNOWN, as it is for the library. */
+/**
+ * An option that takes one of these names; another one is ERR_OPTION_UNKNOWN, as it is for the
+ * library.
+ */
 export function choice(flags: string, description: string, names: readonly string[]): Option {
   const option = new Option(flags, description).choices(names);
   return option.argParser((text) => requireOneOf(option.name(), text, names));
@@ -66,7 +69,9 @@ function collect(text: string, before: readonly string[] | undefined): string[] 
   return [...(before ?? []), text];
 }
 
-/** What the shared options give, as Commander names them; options that were not given are not there. */
+/**
+ * What the shared options give, as Commander names them; options that were not given are not there.
+ */
 export interface GivenOptions {
   readonly weights?: string;
   readonly device?: DeviceName;

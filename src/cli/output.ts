@@ -17,7 +17,10 @@ export interface Column {
   readonly right?: boolean;
 }
 
-/** The one writer of all commands: results go to stdout as text or as one JSON document, everything else to stderr. */
+/**
+ * The one writer of all commands: results go to stdout as text or as one JSON document, everything
+ * else to stderr.
+ */
 export class Output {
   readonly stdout: TextStream;
   readonly stderr: TextStream;
@@ -31,7 +34,10 @@ export class Output {
     stderr.on?.("error", () => {});
   }
 
-  /** Text for people on stderr, in lines that fit a terminal's width. Its line breaks are kept; anything else that steers a terminal is shown instead. */
+  /**
+   * Text for people on stderr, in lines that fit a terminal's width. Its line breaks are kept;
+   * anything else that steers a terminal is shown instead.
+   */
   tell(text: string): void {
     const lines = text.split("\n").map(printable);
     this.stderr.write(`${fitted(lines.join("\n"), this.stderr.isTTY === true ? this.stderr.columns : undefined)}\n`);
@@ -83,7 +89,10 @@ export function toJson(value: unknown): string {
   });
 }
 
-/** Text that a terminal shows as it is: control characters and changes of direction, which a hostile file may put into names, become escapes. */
+/**
+ * Text that a terminal shows as it is: control characters and changes of direction, which a hostile
+ * file may put into names, become escapes.
+ */
 export function printable(text: string): string {
   return text.replace(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }

@@ -5,8 +5,9 @@ import { open } from "node:fs/promises";
 const blockBytes = 8 * 2 ** 20;
 
 /**
- * Reads files whole through the page cache, with `parallelism` reads at a time into as many buffers that are used again and again: what reading
- * alone costs, without memory to put the bytes into. Resolves to the bytes read.
+ * Reads files whole through the page cache, with `parallelism` reads at a time into as many buffers
+ * that are used again and again: what reading alone costs, without memory to put the bytes into.
+ * Resolves to the bytes read.
  */
 export async function plainRead(
   files: readonly string[],
@@ -45,8 +46,9 @@ export async function plainRead(
 }
 
 /**
- * Asks the kernel to drop what it caches of each file, through `dd` (posix_fadvise, which Node lacks). False where there is no such `dd`. That it
- * returns true does not mean that anything was dropped: a report's `bytesFromCache` tells.
+ * Asks the kernel to drop what it caches of each file, through `dd` (posix_fadvise, which Node
+ * lacks). False where there is no such `dd`. That it returns true does not mean that anything was
+ * dropped: a report's `bytesFromCache` tells.
  */
 export async function dropCache(files: readonly string[]): Promise<boolean> {
   for (const file of files) {

@@ -37,7 +37,10 @@ Exit codes (those below 100 are of sysexits.h):
 
 Environment: MX_DRIVER, MX_THREADS, MX_TIMEOUT set defaults (docs/environment.md); NODE_DEBUG=modelexpress tells events.`;
 
-/** Columns of a help text: those of the terminal, where it is narrower than the texts are written for. */
+/**
+ * Columns of a help text: those of the terminal, where it is narrower than the texts are written
+ * for.
+ */
 function helpWidth({ stdout }: Context["output"]): number {
   return Math.min(140, stdout.isTTY === true ? (stdout.columns ?? 140) : 140);
 }

@@ -43,7 +43,10 @@ interface Shown {
 
 const maxBar = 40;
 const minBar = 10;
-/** Columns of everything behind the bar, at its longest: the bar keeps its length while numbers grow. */
+/**
+ * Columns of everything behind the bar, at its longest: the bar keeps its length while numbers
+ * grow.
+ */
 const restColumns = 55;
 
 /** The line of a progress, in less than so many columns: what matters least goes first. */

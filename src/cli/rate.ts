@@ -9,7 +9,8 @@ export class Rate {
   add(bytes: number, at: number): void {
     const samples = this.#samples;
     samples.push({ at, bytes });
-    // The newest sample before the window stays: where samples are rare, it is what the rate is known by.
+    // The newest sample before the window stays: where samples are rare, it is what the rate is
+    // known by.
     while ((samples[1]?.at ?? Number.POSITIVE_INFINITY) < at - windowMs) samples.shift();
   }
 

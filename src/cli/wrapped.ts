@@ -1,4 +1,7 @@
-/** Text in lines of at most so many characters, cut between words; a word that is longer, such as a path, stays whole. */
+/**
+ * Text in lines of at most so many characters, cut between words; a word that is longer, such as a
+ * path, stays whole.
+ */
 export function wrapped(text: string, width: number): string[] {
   const lines: string[] = [];
   let line = "";
@@ -13,12 +16,14 @@ export function wrapped(text: string, width: number): string[] {
   return [...lines, line];
 }
 
-/** Narrower columns are not filled: a word a line reads worse than a line that the terminal breaks. */
+/**
+ * Narrower columns are not filled: a word a line reads worse than a line that the terminal breaks.
+ */
 const minColumn = 20;
 
 /**
- * Lines of a text that stand in a terminal of so many columns: longer ones are cut between words and go on below their last column, or two
- * further in where they have one column only.
+ * Lines of a text that stand in a terminal of so many columns: longer ones are cut between words
+ * and go on below their last column, or two further in where they have one column only.
  */
 export function fitted(text: string, width = Number.POSITIVE_INFINITY): string {
   return text

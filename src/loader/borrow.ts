@@ -10,11 +10,15 @@ interface Borrowed {
 }
 
 /**
- * Memory of a model that somebody works with: `close()` waits until it is given back. Give it back with `release()`, or by `using`. It keeps the
- * model reachable, and its views whole: closing the arena meanwhile is ERR_ARENA_BUSY.
+ * Memory of a model that somebody works with: `close()` waits until it is given back. Give it back
+ * with `release()`, or by `using`. It keeps the model reachable, and its views whole: closing the
+ * arena meanwhile is ERR_ARENA_BUSY.
  */
 export class Borrow implements Disposable {
-  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  /**
+   * @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote
+   *   it, instead of giving an empty object.
+   */
   readonly cannotBeCloned = () => "A Borrow stays in its thread: what it keeps in place";
   readonly #path: string;
   readonly #byteLength: number;

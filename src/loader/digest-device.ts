@@ -6,7 +6,10 @@ import { hugePageBytes } from "../units.js";
 
 /** Bytes of one SHA-256. */
 export const digestBytes = 32;
-/** Bytes that are copied to the host at a time, a huge page: hashed in a few milliseconds, so that the event loop turns. Two are there at once. */
+/**
+ * Bytes that are copied to the host at a time, a huge page: hashed in a few milliseconds, so that
+ * the event loop turns. Two are there at once.
+ */
 const copiedBytes = hugePageBytes;
 
 /** What is copied in one piece: a part of one range, or several whole ranges near to each other. */
@@ -16,7 +19,9 @@ interface Piece {
   readonly parts: readonly { readonly row: number; readonly offset: number; readonly length: number; readonly last: boolean }[];
 }
 
-/** SHA-256 of ranges of device memory, 32 bytes each in the order given, through copies to the host. */
+/**
+ * SHA-256 of ranges of device memory, 32 bytes each in the order given, through copies to the host.
+ */
 export async function digestDevice(arena: NativeArena, addresses: BigUint64Array, lengths: Float64Array): Promise<Uint8Array> {
   const { createHash } = await import("node:crypto");
   const digests = new Uint8Array(addresses.length * digestBytes);

@@ -21,14 +21,19 @@ import { planInTurns } from "./plan-in-turns.js";
 import { identityNotKept, makeReport } from "./report.js";
 
 /**
- * Brings the tensors of a checkpoint into one allocation of an arena, in the memory of the host or of a CUDA device. Every byte is in place when it resolves.
+ * Brings the tensors of a checkpoint into one allocation of an arena, in the memory of the host or
+ * of a CUDA device. Every byte is in place when it resolves.
  *
- * An aborted, late or failed load rejects at once; the error's `settled` resolves when nothing is in flight any more and the memory is given back.
- * @param source path or `file:` URL of a safetensors file, an index or a folder, or a checkpoint opened before
- * @throws what `openCheckpoint` and `planLoad` throw; ERR_MEMORY_WOULD_NOT_FIT; ERR_ARENA_RESERVE_REFUSED, ERR_ARENA_OUT_OF_MEMORY,
- *   ERR_ARENA_EXHAUSTED; ERR_TRANSFER_READ, ERR_TRANSFER_UNEXPECTED_END, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_TIMEOUT; with `io_uring` asked for by
- *   name ERR_TRANSFER_IO_URING_REFUSED and ERR_TRANSFER_DIRECT_REFUSED; with `nixl` ERR_NIXL_NOT_FOUND, ERR_NIXL_PLUGIN, ERR_NIXL_REGISTER,
- *   ERR_NIXL_TRANSFER; to a device ERR_CUDA_LIBRARY, ERR_CUDA_DEVICE, ERR_CUDA_OUT_OF_MEMORY, ...; ERR_ABORTED
+ * An aborted, late or failed load rejects at once; the error's `settled` resolves when nothing is
+ * in flight any more and the memory is given back.
+ * @param source path or `file:` URL of a safetensors file, an index or a folder, or a checkpoint
+ *   opened before
+ * @throws what `openCheckpoint` and `planLoad` throw; ERR_MEMORY_WOULD_NOT_FIT;
+ *   ERR_ARENA_RESERVE_REFUSED, ERR_ARENA_OUT_OF_MEMORY, ERR_ARENA_EXHAUSTED; ERR_TRANSFER_READ,
+ *   ERR_TRANSFER_UNEXPECTED_END, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_TIMEOUT; with `io_uring`
+ *   asked for by name ERR_TRANSFER_IO_URING_REFUSED and ERR_TRANSFER_DIRECT_REFUSED; with `nixl`
+ *   ERR_NIXL_NOT_FOUND, ERR_NIXL_PLUGIN, ERR_NIXL_REGISTER, ERR_NIXL_TRANSFER; to a device
+ *   ERR_CUDA_LIBRARY, ERR_CUDA_DEVICE, ERR_CUDA_OUT_OF_MEMORY, ...; ERR_ABORTED
  */
 export async function loadCheckpoint(source: string | URL | Checkpoint, options: LoadOptions = {}): Promise<LoadedModel> {
   const started = performance.now();
@@ -136,10 +141,16 @@ function modelOf(
   return new LoadedModel({ checkpoint, plan, report, memory, threads, closeTimeoutMs });
 }
 
-/** For checkpoints of more tensors than this every phase of the load has a turn of the event loop of its own. */
+/**
+ * For checkpoints of more tensors than this every phase of the load has a turn of the event loop of
+ * its own.
+ */
 const manyTensors = 10_000;
 
-/** Lets the event loop turn between two phases that are long for a checkpoint of very many tensors, so that they do not add up. */
+/**
+ * Lets the event loop turn between two phases that are long for a checkpoint of very many tensors,
+ * so that they do not add up.
+ */
 async function turn(checkpoint: Checkpoint): Promise<void> {
   if (checkpoint.tensorCount > manyTensors) await setImmediate();
 }

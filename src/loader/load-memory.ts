@@ -2,7 +2,10 @@ import { type Allocation, releaseInBackground } from "../arena/allocation.js";
 import type { VmmArena } from "../arena/arena.js";
 import type { Keeper } from "../arena/kept-pages.js";
 
-/** The memory of one load: an allocation of the caller's arena, or an arena of its own that reserves just what the plan needs. */
+/**
+ * The memory of one load: an allocation of the caller's arena, or an arena of its own that reserves
+ * just what the plan needs.
+ */
 export class LoadMemory {
   readonly #allocation: Allocation;
   readonly #keeper: Keeper | undefined;
@@ -32,9 +35,11 @@ export class LoadMemory {
   }
 
   /**
-   * Detaches all views and gives the memory back. Once nothing is in flight, it can be called again without effect. What may take
-   * long, large memory and a device's, is given back on a native thread.
-   * @throws ERR_ARENA_BUSY while a transfer or a registration uses the memory: nothing is given back then
+   * Detaches all views and gives the memory back. Once nothing is in flight, it can be called again
+   * without effect. What may take long, large memory and a device's, is given back on a native
+   * thread.
+   * @throws ERR_ARENA_BUSY while a transfer or a registration uses the memory: nothing is given
+   *   back then
    */
   async release(): Promise<void> {
     if (!this.arena.closed) await releaseInBackground(this.#allocation);

@@ -27,13 +27,20 @@ export interface LoadedModelParts {
 }
 
 /**
- * A checkpoint in memory. It owns one allocation of its arena, and the arena where the load made it; `close()` gives them back. Unclosed, they are
- * given back when neither the model nor a view of it can be reached any more.
+ * A checkpoint in memory. It owns one allocation of its arena, and the arena where the load made
+ * it; `close()` gives them back. Unclosed, they are given back when neither the model nor a view of
+ * it can be reached any more.
  */
 export class LoadedModel implements AsyncDisposable {
-  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  /**
+   * @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote
+   *   it, instead of giving an empty object.
+   */
   readonly cannotBeCloned = () => "A LoadedModel stays in its thread: send model.toJSON(), or copies of its bytes";
-  /** Tensors by name, in the order of shards and file offsets; a tensor's object is made when it is asked for. */
+  /**
+   * Tensors by name, in the order of shards and file offsets; a tensor's object is made when it is
+   * asked for.
+   */
   readonly tensors: ReadonlyMap<string, Tensor>;
   /** `__metadata__` of all shards; the first shard that has a key wins. */
   readonly metadata: ReadonlyMap<string, string>;
@@ -94,8 +101,9 @@ export class LoadedModel implements AsyncDisposable {
   }
 
   /**
-   * Keeps the memory where it is, and views of it whole, until the borrow is released: `close()` waits for that. Take the views before.
-   * `using borrow = model.borrow()`; for one tensor `tensor.use()` does it.
+   * Keeps the memory where it is, and views of it whole, until the borrow is released: `close()`
+   * waits for that. Take the views before. `using borrow = model.borrow()`; for one tensor
+   * `tensor.use()` does it.
    * @throws ERR_TENSOR_RELEASED once `close()` was called
    */
   borrow(): Borrow {
@@ -123,7 +131,8 @@ export class LoadedModel implements AsyncDisposable {
   }
 
   /**
-   * SHA-256 of every tensor's bytes where they lie now, as hex by name; computed on native threads, of a device's memory by copies.
+   * SHA-256 of every tensor's bytes where they lie now, as hex by name; computed on native threads,
+   * of a device's memory by copies.
    * @throws ERR_TENSOR_RELEASED after `close()`
    */
   async digest(): Promise<ReadonlyMap<string, string>> {
@@ -145,9 +154,10 @@ export class LoadedModel implements AsyncDisposable {
   }
 
   /**
-   * Detaches all views and gives the memory back. Waits up to `closeTimeoutMs` for digests, copies and borrows; new ones are refused. A second
-   * call does nothing.
-   * @throws ERR_TRANSFER_STUCK, and then nothing is given back: try again once they have ended; ERR_ARENA_BUSY while its memory is registered: close the registration, then try again
+   * Detaches all views and gives the memory back. Waits up to `closeTimeoutMs` for digests, copies
+   * and borrows; new ones are refused. A second call does nothing.
+   * @throws ERR_TRANSFER_STUCK, and then nothing is given back: try again once they have ended;
+   *   ERR_ARENA_BUSY while its memory is registered: close the registration, then try again
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -174,7 +184,10 @@ export class LoadedModel implements AsyncDisposable {
   }
 }
 
-/** The selected rows of a checkpoint as a map; `make` gets the position among the selected, and the row. */
+/**
+ * The selected rows of a checkpoint as a map; `make` gets the position among the selected, and the
+ * row.
+ */
 function selectedRows<T>(checkpoint: Checkpoint, rows: Uint32Array, make: (at: number, row: number) => T): LazyMap<T> {
   const all = rows.length === checkpoint.tensorCount;
   let positions: Map<number, number> | undefined;

@@ -15,8 +15,8 @@ export interface Checked extends Pick<LoadPlan, "device" | "checkpoint"> {
 }
 
 /**
- * Claims what a plan takes of the host, in the turn in which its memory was asked for. Of loads that begin at one time, each sees the claims made
- * before its own.
+ * Claims what a plan takes of the host, in the turn in which its memory was asked for. Of loads
+ * that begin at one time, each sees the claims made before its own.
  * @throws ERR_MEMORY_WOULD_NOT_FIT, with nothing claimed
  */
 export function claimMemory(checked: Checked, check: MemoryCheck): MemoryClaim {
@@ -35,7 +35,8 @@ export function claimMemory(checked: Checked, check: MemoryCheck): MemoryClaim {
 }
 
 /**
- * Gives back of the kept pages what a load needs and does not take over: they are counted as available. Without any kept it does nothing.
+ * Gives back of the kept pages what a load needs and does not take over: they are counted as
+ * available. Without any kept it does nothing.
  * @param keeper of a load that takes them over, as far as its tensors go
  */
 export async function makeRoom({ device, memory }: Checked, keeper: Keeper | undefined): Promise<void> {

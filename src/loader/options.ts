@@ -20,30 +20,53 @@ export interface LoadOptions
     Pick<PlanOptions, "include" | "exclude" | "placement" | "alignmentBytes" | "maxChunkBytes"> {
   /** Where the tensors go: `host` or `cuda:N`. Default: the place of `arena`, else `host`. */
   readonly device?: DeviceName | undefined;
-  /** How the bytes move. Default: the environment variable MX_DRIVER, else `auto`. A driver asked for by name works or throws. */
+  /**
+   * How the bytes move. Default: the environment variable MX_DRIVER, else `auto`. A driver asked
+   * for by name works or throws.
+   */
   readonly driver?: DriverName | undefined;
-  /** NIXL plugin that reads, with the driver `nixl`. Default: `POSIX` into host memory, `GDS_MT` into a device's. */
+  /**
+   * NIXL plugin that reads, with the driver `nixl`. Default: `POSIX` into host memory, `GDS_MT`
+   * into a device's.
+   */
   readonly plugin?: string | undefined;
-  /** Native reading threads. Default: MX_THREADS, else the processors this process may use, at most 16. */
+  /**
+   * Native reading threads. Default: MX_THREADS, else the processors this process may use, at most
+   * 16.
+   */
   readonly threads?: number | undefined;
   /** Deadline of the whole call in milliseconds; 0 means none. Default: MX_TIMEOUT. */
   readonly timeoutMs?: number | undefined;
-  /** How long `close()` waits for reads, copies and digests in flight before it rejects with ERR_TRANSFER_STUCK. Default 10 s. */
+  /**
+   * How long `close()` waits for reads, copies and digests in flight before it rejects with
+   * ERR_TRANSFER_STUCK. Default 10 s.
+   */
   readonly closeTimeoutMs?: number | undefined;
-  /** Aborts the load: it rejects with ERR_ABORTED, whose `cause` is the signal's reason. One signal may serve any number of loads. */
+  /**
+   * Aborts the load: it rejects with ERR_ABORTED, whose `cause` is the signal's reason. One signal
+   * may serve any number of loads.
+   */
   readonly signal?: AbortSignal | undefined;
-  /** Told of progress at most 20 times a second and once at the end. If it throws, the load is aborted: ERR_ABORTED, whose `cause` is what it threw. */
+  /**
+   * Told of progress at most 20 times a second and once at the end. If it throws, the load is
+   * aborted: ERR_ABORTED, whose `cause` is what it threw.
+   */
   readonly onProgress?: ((progress: Progress) => void) | undefined;
-  /** Arena to load into; the load takes one allocation of it, and closing the model frees only that. Default: an arena of the load's own. */
+  /**
+   * Arena to load into; the load takes one allocation of it, and closing the model frees only that.
+   * Default: an arena of the load's own.
+   */
   readonly arena?: VmmArena | undefined;
   /**
-   * `ignore` lets a load go on that the memory there is does not seem to fit, where the host frees memory that it does not tell of (a cache of
-   * ZFS's); the report says what the check found. Default `enforce`.
+   * `ignore` lets a load go on that the memory there is does not seem to fit, where the host frees
+   * memory that it does not tell of (a cache of ZFS's); the report says what the check found.
+   * Default `enforce`.
    */
   readonly memoryCheck?: MemoryCheck | undefined;
   /**
-   * Keeps the pages of this load in the process when it is closed, and takes kept ones first: fresh pages can cost more than reading the file,
-   * above all on virtual machines. Of the host's memory, in an arena of the load's own. Default: pages go back to the system.
+   * Keeps the pages of this load in the process when it is closed, and takes kept ones first: fresh
+   * pages can cost more than reading the file, above all on virtual machines. Of the host's memory,
+   * in an arena of the load's own. Default: pages go back to the system.
    */
   readonly keepPages?: KeepPagesOptions | undefined;
 }
@@ -82,7 +105,8 @@ const known: readonly (keyof LoadOptions)[] = [
 
 /**
  * Checks options, all of them before anything is done, and fills in defaults.
- * @throws ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN, ERR_OPTION_CONFLICT, ERR_ENV_INVALID, ERR_ARENA_NOT_LOADABLE, ERR_ARENA_CLOSED
+ * @throws ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN, ERR_OPTION_CONFLICT, ERR_ENV_INVALID,
+ *   ERR_ARENA_NOT_LOADABLE, ERR_ARENA_CLOSED
  */
 export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly string[] = []): LoadSettings {
   requireKnown("options", options, [...known, ...alsoKnown]);
@@ -131,7 +155,10 @@ export function resolveLoadOptions(options: LoadOptions, alsoKnown: readonly str
   };
 }
 
-/** Reading threads where nobody asks for a number: copying out of the page cache saturates memory with a few; more of them only contend. */
+/**
+ * Reading threads where nobody asks for a number: copying out of the page cache saturates memory
+ * with a few; more of them only contend.
+ */
 export function defaultThreads(): number {
   return Math.min(addon().availableParallelism(), maxDefaultThreads);
 }
@@ -146,7 +173,9 @@ function requireFills(driver: DriverName, device: DeviceName): void {
   });
 }
 
-/** Pages are kept of memory that a load has for itself, and that is its own rather than a file's. */
+/**
+ * Pages are kept of memory that a load has for itself, and that is its own rather than a file's.
+ */
 function requireKeeping(
   keepPages: KeepPagesOptions,
   device: DeviceName,

@@ -11,7 +11,9 @@ import type { LoadSettings } from "./options.js";
 
 /** Where a load's memory will come from. */
 export interface Place {
-  /** Plan options with what is free there. The host's memory is asked for at the planning itself. */
+  /**
+   * Plan options with what is free there. The host's memory is asked for at the planning itself.
+   */
   readonly plan: PlanOptions;
   /** Of a load to a device that gets an arena of its own, and of one that keeps pages. */
   readonly backend: VmmBackend | undefined;

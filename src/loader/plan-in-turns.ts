@@ -7,8 +7,9 @@ import type { PlanSource } from "../plan/source.js";
 const turnMs = 4;
 
 /**
- * `planLoad` in turns of the event loop: a hundred thousand tensors take tens of milliseconds in code that is run for the first time. `use` gets
- * the plan in the turn in which the memory there is was asked for.
+ * `planLoad` in turns of the event loop: a hundred thousand tensors take tens of milliseconds in
+ * code that is run for the first time. `use` gets the plan in the turn in which the memory there is
+ * was asked for.
  */
 export async function planInTurns<T>(source: PlanSource, options: PlanOptions, use: (plan: LoadPlan) => T): Promise<T> {
   const steps = planSteps(source, options);

@@ -20,7 +20,9 @@ export interface LoadReport {
   readonly tensors: number;
   /** Bytes of the tensors loaded. */
   readonly bytes: number;
-  /** Bytes that were in the page cache; null where the kernel does not tell, or nothing was read. */
+  /**
+   * Bytes that were in the page cache; null where the kernel does not tell, or nothing was read.
+   */
   readonly bytesFromCache: number | null;
   /** Bytes that came from the disk; null likewise. */
   readonly bytesFromDisk: number | null;
@@ -33,9 +35,15 @@ export interface LoadReport {
   readonly allocationBytes: number;
   /** What the load was to take, against what there was when it was planned. */
   readonly memory: MemoryReport;
-  /** Bytes of the allocation in huge pages at the end of the load; null where the kernel does not tell, and on a device. */
+  /**
+   * Bytes of the allocation in huge pages at the end of the load; null where the kernel does not
+   * tell, and on a device.
+   */
   readonly hugePageBytes: number | null;
-  /** What NIXL did: registrations, windows, time, and whether cuFile read directly; null where it read nothing. */
+  /**
+   * What NIXL did: registrations, windows, time, and whether cuFile read directly; null where it
+   * read nothing.
+   */
   readonly nixl: NixlBatchSummary | null;
   readonly times: LoadTimes;
 }
@@ -64,8 +72,8 @@ export interface ShardReport {
   /** Why these ways, in words. */
   readonly reason: string;
   /**
-   * What tells the file again and its file system did not keep, as on many FUSE mounts. The bytes are of one open file all the same, whose header is the
-   * planned one.
+   * What tells the file again and its file system did not keep, as on many FUSE mounts. The bytes
+   * are of one open file all the same, whose header is the planned one.
    */
   readonly identityNotKept: readonly ("inode" | "mtime")[];
   readonly bytes: number;

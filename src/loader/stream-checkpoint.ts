@@ -30,23 +30,29 @@ import { cutWindows, type StreamWindow } from "./windows.js";
 /** Options of {@link streamCheckpoint}. */
 export interface StreamOptions extends LoadOptions {
   /**
-   * Most bytes of tensors in memory at one time. With it a tensor's bytes live until the next step of the iteration, without it until the loop has ended; then
-   * they are detached, once copies and borrows that were begun have ended. What a loop moves out of a view, by a stream of bytes or `ArrayBuffer.transfer()`,
-   * keeps its bytes, and is not counted.
+   * Most bytes of tensors in memory at one time. With it a tensor's bytes live until the next step
+   * of the iteration, without it until the loop has ended; then they are detached, once copies and
+   * borrows that were begun have ended. What a loop moves out of a view, by a stream of bytes or
+   * `ArrayBuffer.transfer()`, keeps its bytes, and is not counted.
    */
   readonly maxBytes?: number | undefined;
 }
 
-/** Tensors read together where no bound asks for less; on a device more, where each window makes an agent or pinned buffers of its own. */
+/**
+ * Tensors read together where no bound asks for less; on a device more, where each window makes an
+ * agent or pinned buffers of its own.
+ */
 const windowBytes = { host: 64 * 2 ** 20, device: 512 * 2 ** 20 };
 /** Windows in flight or being handed out: one is read while the other is used. */
 const slots = 2;
 
 /**
- * Tensors as they become complete, in the order of shards and file offsets. Leaving the loop early stops the reads, waits until none is in flight and
- * gives the memory back, as its end does: to keep tensors, load them.
- * @throws what `loadCheckpoint` throws, at the step that meets it; ERR_OPTION_INVALID where a tensor alone is larger than `maxBytes`;
- *   ERR_TRANSFER_STUCK where reads are in flight `closeTimeoutMs` after the loop was left
+ * Tensors as they become complete, in the order of shards and file offsets. Leaving the loop early
+ * stops the reads, waits until none is in flight and gives the memory back, as its end does: to
+ * keep tensors, load them.
+ * @throws what `loadCheckpoint` throws, at the step that meets it; ERR_OPTION_INVALID where a
+ *   tensor alone is larger than `maxBytes`; ERR_TRANSFER_STUCK where reads are in flight
+ *   `closeTimeoutMs` after the loop was left
  */
 export async function* streamCheckpoint(
   source: string | URL | Checkpoint,
@@ -109,7 +115,10 @@ interface StreamLayout {
   readonly bytes: number;
 }
 
-/** @throws ERR_OPTION_INVALID where a tensor alone is larger than `maxBytes`; ERR_MEMORY_WOULD_NOT_FIT */
+/**
+ * @throws ERR_OPTION_INVALID where a tensor alone is larger than `maxBytes`;
+ *   ERR_MEMORY_WOULD_NOT_FIT
+ */
 function layOut(
   checkpoint: Checkpoint,
   plan: LoadPlan,
@@ -129,7 +138,8 @@ function layOut(
     );
   }
   const bounded = maxBytes !== undefined;
-  // Two windows share the bound; where one tensor needs more than half of it, windows are read one after the other.
+  // Two windows share the bound; where one tensor needs more than half of it, windows are read one
+  // after the other.
   const slotCount = maxBytes === undefined || largest <= maxBytes / slots ? slots : 1;
   const wanted = plan.device === "host" ? windowBytes.host : windowBytes.device;
   const windows = cutWindows(addressOffset, lengths, Math.min(wanted, (maxBytes ?? Number.POSITIVE_INFINITY) / slotCount));
@@ -245,7 +255,10 @@ class Stream {
     return Math.min(bytes, this.#layout.bytes);
   }
 
-  /** Ends a stream that failed: its error comes at once, reads that are stuck are waited for in the background. Gives the error back. */
+  /**
+   * Ends a stream that failed: its error comes at once, reads that are stuck are waited for in the
+   * background. Gives the error back.
+   */
   abandon(error: unknown): Promise<unknown> {
     this.#over = true;
     return abandon(this.#transfers(), error, () => this.#release());
@@ -266,7 +279,10 @@ class Stream {
     throw errorOf("ERR_TRANSFER_STUCK", `reads were still in flight ${closeTimeoutMs} ms after the stream was left`);
   }
 
-  /** Detaches a tensor's views once its borrows have ended. A loop that was left waits for them no longer than closing may last. */
+  /**
+   * Detaches a tensor's views once its borrows have ended. A loop that was left waits for them no
+   * longer than closing may last.
+   */
   async #takeBack(tensor: Tensor, left: boolean): Promise<void> {
     const { closeTimeoutMs } = this.#settings;
     if (!(await tensor.returned(left ? closeTimeoutMs : undefined))) {

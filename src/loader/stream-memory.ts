@@ -11,7 +11,10 @@ interface Slot {
   readonly own?: LoadMemory;
 }
 
-/** The memory of one stream. Bytes that a loop has moved out of a view stay what they are: their slot gets other memory. */
+/**
+ * The memory of one stream. Bytes that a loop has moved out of a view stay what they are: their
+ * slot gets other memory.
+ */
 export class StreamMemory {
   readonly #memory: LoadMemory;
   readonly #slotBytes: number;
@@ -46,7 +49,10 @@ export class StreamMemory {
     return this.#slots[position % this.#slots.length] as Slot;
   }
 
-  /** Ends all views of the window's slot, which is to be filled anew, and gives it other memory where bytes were moved out of one. */
+  /**
+   * Ends all views of the window's slot, which is to be filled anew, and gives it other memory
+   * where bytes were moved out of one.
+   */
   async renew(position: number): Promise<void> {
     const { arena, base, own } = this.at(position);
     const endViews = () => arena.endViews(base, this.#slotBytes);
@@ -56,7 +62,10 @@ export class StreamMemory {
     this.#slots[position % this.#slots.length] = { arena: memory.arena, base: memory.base, own: memory };
   }
 
-  /** Gives everything back. @throws ERR_ARENA_BUSY where memory was moved that its backend cannot keep; the rest is given back then */
+  /**
+   * Gives everything back. @throws ERR_ARENA_BUSY where memory was moved that its backend cannot
+   * keep; the rest is given back then
+   */
   async release(): Promise<void> {
     const all = [this.#memory, ...this.#slots.flatMap(({ own }) => own ?? []), ...this.#held];
     const ends = await Promise.allSettled(all.map((memory) => memory.release()));

@@ -13,7 +13,10 @@ import { Uses } from "./uses.js";
 /** Float16Array in programs whose library has it. */
 type Float16Elements = typeof globalThis extends { Float16Array: { prototype: infer Elements } } ? Elements : never;
 
-/** The TypedArray over the elements of each dtype; BF16 and 8-bit floats, which JavaScript has no array for, come as the integers of their bits. */
+/**
+ * The TypedArray over the elements of each dtype; BF16 and 8-bit floats, which JavaScript has no
+ * array for, come as the integers of their bits.
+ */
 export interface TensorArrays {
   BOOL: Uint8Array;
   F4: Uint8Array;
@@ -59,7 +62,10 @@ const cannotBeCloned = () => "A Tensor stays in its thread: send tensor.toJSON()
 
 /** A loaded tensor: name, form, place, and views of its bytes where they are the host's. */
 export class Tensor {
-  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  /**
+   * @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote
+   *   it, instead of giving an empty object.
+   */
   readonly cannotBeCloned = cannotBeCloned;
   readonly #info: TensorInfo;
   readonly #memory: TensorMemory;
@@ -85,7 +91,10 @@ export class Tensor {
   get dtype(): Dtype {
     return this.#info.dtype;
   }
-  /** Logical elements in each dimension; empty for a scalar. Sub-byte dtypes count elements, not bytes. */
+  /**
+   * Logical elements in each dimension; empty for a scalar. Sub-byte dtypes count elements, not
+   * bytes.
+   */
   get shape(): readonly number[] {
     return this.#info.shape;
   }
@@ -98,9 +107,11 @@ export class Tensor {
   }
 
   /**
-   * The tensor's bytes, or a part of them, without a copy. Writes change the tensor in memory, never the file. The view is detached (length 0)
-   * when the model is closed or a bounded stream goes on; until then it keeps the memory alive.
-   * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE (4 GiB in Node 20), ERR_TENSOR_RELEASED, ERR_TENSOR_ON_DEVICE: see {@link copyToHost}
+   * The tensor's bytes, or a part of them, without a copy. Writes change the tensor in memory,
+   * never the file. The view is detached (length 0) when the model is closed or a bounded stream
+   * goes on; until then it keeps the memory alive.
+   * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE (4 GiB in Node 20), ERR_TENSOR_RELEASED,
+   *   ERR_TENSOR_ON_DEVICE: see {@link copyToHost}
    */
   bytes(offset = 0, length?: number): Bytes {
     const wanted = length ?? this.byteLength - Number(offset);
@@ -116,10 +127,10 @@ export class Tensor {
   }
 
   /**
-   * A copy of the tensor's bytes, or a part of them, in JavaScript's own memory, wherever they are. It stays when the model is closed, and
-   * `close()` waits for it.
-   * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE, ERR_TENSOR_RELEASED, ERR_CUDA_CALL; ERR_ARENA_NOT_LOADABLE for the memory of a device
-   *   behind a backend written in JavaScript
+   * A copy of the tensor's bytes, or a part of them, in JavaScript's own memory, wherever they are.
+   * It stays when the model is closed, and `close()` waits for it.
+   * @throws ERR_TENSOR_RANGE, ERR_TENSOR_VIEW_TOO_LARGE, ERR_TENSOR_RELEASED, ERR_CUDA_CALL;
+   *   ERR_ARENA_NOT_LOADABLE for the memory of a device behind a backend written in JavaScript
    */
   async copyToHost(offset = 0, length?: number): Promise<Bytes> {
     const wanted = length ?? this.byteLength - Number(offset);
@@ -130,10 +141,13 @@ export class Tensor {
   }
 
   /**
-   * Calls `work` with the tensor's bytes and keeps them in place, and their view whole, until what it returns has settled: `close()` and the next
-   * step of a bounded stream wait for that. So a response or a file can be written out of the memory itself:
-   * `await tensor.use((bytes) => writeFile(path, bytes))`. Gives what `work` gives. For more than one view, or parts, see `model.borrow()`.
-   * @throws what `work` throws; the errors of {@link bytes}, ERR_TENSOR_RELEASED also once `close()` was called; ERR_OPTION_INVALID
+   * Calls `work` with the tensor's bytes and keeps them in place, and their view whole, until what
+   * it returns has settled: `close()` and the next step of a bounded stream wait for that. So a
+   * response or a file can be written out of the memory itself:
+   * `await tensor.use((bytes) => writeFile(path, bytes))`. Gives what `work` gives. For more than
+   * one view, or parts, see `model.borrow()`.
+   * @throws what `work` throws; the errors of {@link bytes}, ERR_TENSOR_RELEASED also once
+   *   `close()` was called; ERR_OPTION_INVALID
    */
   async use<T>(work: (bytes: Bytes) => T | PromiseLike<T>): Promise<T> {
     if (typeof work !== "function") throw optionInvalid("use(work)", "a function", work);
@@ -182,9 +196,11 @@ export class Tensor {
   }
 
   /**
-   * The tensor's elements without a copy, as the TypedArray that fits its dtype: see {@link TensorArrays}. With the dtype given the array is of
-   * that type, and a tensor of another dtype is an error.
-   * @throws ERR_TENSOR_DTYPE; ERR_TENSOR_UNALIGNED where packed placement left it off its element size; the errors of {@link bytes}
+   * The tensor's elements without a copy, as the TypedArray that fits its dtype: see
+   * {@link TensorArrays}. With the dtype given the array is of that type, and a tensor of another
+   * dtype is an error.
+   * @throws ERR_TENSOR_DTYPE; ERR_TENSOR_UNALIGNED where packed placement left it off its element
+   *   size; the errors of {@link bytes}
    */
   typed(): TensorArray;
   typed<Expected extends Dtype>(dtype: Expected): TensorArrays[Expected];
@@ -254,7 +270,10 @@ export class Tensor {
     return `Tensor ${JSON.stringify(name)} ${dtype} [${shape.join(", ")}], ${formatBytes(byteLength)} at ${place}, from ${JSON.stringify(shard.name)}`;
   }
 
-  /** @internal Waits for the borrows of this tensor, but no longer than so many milliseconds. True when there are none any more. */
+  /**
+   * @internal Waits for the borrows of this tensor, but no longer than so many milliseconds. True
+   *   when there are none any more.
+   */
   async returned(timeoutMs?: number): Promise<boolean> {
     return this.#borrows === undefined || this.#borrows.ended(timeoutMs);
   }

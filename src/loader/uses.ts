@@ -1,6 +1,9 @@
 import { within } from "../transfer/waiting.js";
 
-/** What uses memory at the moment: copies, digests, borrows. The memory goes only after all of them have ended. */
+/**
+ * What uses memory at the moment: copies, digests, borrows. The memory goes only after all of them
+ * have ended.
+ */
 export class Uses {
   readonly #running = new Set<Promise<unknown>>();
 
@@ -23,7 +26,10 @@ export class Uses {
     return end;
   }
 
-  /** Waits for what runs now, but no longer than so many milliseconds. True when nothing runs any more. */
+  /**
+   * Waits for what runs now, but no longer than so many milliseconds. True when nothing runs any
+   * more.
+   */
   async ended(timeoutMs = Number.POSITIVE_INFINITY): Promise<boolean> {
     if (this.#running.size === 0) return true;
     const all = Promise.allSettled(this.#running);

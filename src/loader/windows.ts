@@ -8,12 +8,18 @@ export interface StreamWindow {
   readonly end: number;
   /** Bytes of its tensors. */
   readonly bytes: number;
-  /** Where the slot begins in the plan's address space: a multiple of `hugePageBytes`, so that every tensor keeps its alignment in a slot. */
+  /**
+   * Where the slot begins in the plan's address space: a multiple of `hugePageBytes`, so that every
+   * tensor keeps its alignment in a slot.
+   */
   readonly addressOffset: number;
   readonly slotBytes: number;
 }
 
-/** Cuts the selected tensors, in their order, into windows of at most `maxBytes` of tensors; a larger tensor has a window of its own. */
+/**
+ * Cuts the selected tensors, in their order, into windows of at most `maxBytes` of tensors; a
+ * larger tensor has a window of its own.
+ */
 export function cutWindows(addressOffset: Float64Array, lengths: Float64Array, maxBytes: number): StreamWindow[] {
   const windows: StreamWindow[] = [];
   let begin = 0;

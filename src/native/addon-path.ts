@@ -6,14 +6,20 @@ import { readEnv } from "../envs.js";
 
 const packageName = "modelexpress-client";
 
-/** File of the module that has this `import.meta.url`, or of the bundle that it was put into: a CommonJS bundle has no such URL. */
+/**
+ * File of the module that has this `import.meta.url`, or of the bundle that it was put into: a
+ * CommonJS bundle has no such URL.
+ */
 export function fileOf(url: string | undefined): string {
   return url === undefined ? __filename : fileURLToPath(url);
 }
 
 const ownFile = fileOf(import.meta.url);
 
-/** System, processor and, on Linux, C library, as the names of addons and of their packages have it: `linux-x64-gnu`. */
+/**
+ * System, processor and, on Linux, C library, as the names of addons and of their packages have it:
+ * `linux-x64-gnu`.
+ */
 export function platformName(): string {
   const name = `${process.platform}-${process.arch}`;
   return process.platform === "linux" ? `${name}-${runsOnMusl() ? "musl" : "gnu"}` : name;
@@ -34,8 +40,8 @@ export function platformPackage(platform: string): string {
 }
 
 /**
- * Where the addon lies: where MX_NATIVE_ADDON says, else beside this code, else in the package for this platform. Where it is in none of them,
- * the place beside this code.
+ * Where the addon lies: where MX_NATIVE_ADDON says, else beside this code, else in the package for
+ * this platform. Where it is in none of them, the place beside this code.
  */
 export function addonPath(): string {
   const named = readEnv("MX_NATIVE_ADDON");

@@ -1,7 +1,10 @@
 // Generated from native/node by `npm run build`: change the Rust, and commit this file with it.
 import type { Address, ArenaFrame, Bytes } from "./hand-typed.js";
 
-/** Memory for arenas: natively by `createArena`, or driven by JavaScript, which may only name ranges that this object has reserved. */
+/**
+ * Memory for arenas: natively by `createArena`, or driven by JavaScript, which may only name
+ * ranges that this object has reserved.
+ */
 export declare class NativeBackend {
   private constructor();
   granularity(): number;
@@ -9,7 +12,10 @@ export declare class NativeBackend {
   keepPages(): void;
   /** Bytes of kept pages that its allocations took. */
   takenPageBytes(): number;
-  /** Memory of the CUDA device that nobody has now; null where the memory is none of CUDA's. ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL. */
+  /**
+   * Memory of the CUDA device that nobody has now; null where the memory is none of CUDA's.
+   * ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL.
+   */
   freeDeviceBytes(): Promise<number | null>;
   reserve(totalBytes: number): Address;
   allocate(address: Address, bytes: number): Address;
@@ -19,13 +25,19 @@ export declare class NativeBackend {
 
 export declare function openHostBackend(): NativeBackend;
 
-/** Host memory of one arena that takes kept pages first, and may keep its own: `maxBytes` in all, `idleMs` until they are given back. */
+/**
+ * Host memory of one arena that takes kept pages first, and may keep its own: `maxBytes` in all,
+ * `idleMs` until they are given back.
+ */
 export declare function openKeepingBackend(maxBytes: number, idleMs: number): NativeBackend;
 
 /** Kept by the process now. */
 export declare function keptPageBytes(): number;
 
-/** Gives so many bytes back at least, the oldest first, where there are as many; resolves to how many. */
+/**
+ * Gives so many bytes back at least, the oldest first, where there are as many; resolves to how
+ * many.
+ */
 export declare function releaseKeptPages(bytes: number): Promise<number>;
 
 /** Addresses without memory, for measuring what an arena itself costs. */
@@ -57,57 +69,68 @@ export declare class NativeArena {
   /** The same on a native thread. */
   mallocInBackground(bytes: number): Promise<Address>;
   /**
-   * Native backends only: detaches the views of the allocation that starts at `address` and gives its memory back; nothing where there is none. A promise
-   * where that takes time, on a native thread. Memory that JavaScript has moved out of a view stays until it is collected. ERR_ARENA_BUSY while a
-   * transfer pins it, and then nothing is changed.
+   * Native backends only: detaches the views of the allocation that starts at `address` and
+   * gives its memory back; nothing where there is none. A promise where that takes time, on a
+   * native thread. Memory that JavaScript has moved out of a view stays until it is collected.
+   * ERR_ARENA_BUSY while a transfer pins it, and then nothing is changed.
    */
   free(address: Address): Promise<void> | null;
   /**
-   * Native backends only: refuses new work, detaches all views, gives memory and reserve back, likewise. The failures as JSON, in order; null when
-   * closed before. ERR_ARENA_BUSY while anything is pinned or allocated; the arena then stays open.
+   * Native backends only: refuses new work, detaches all views, gives memory and reserve back,
+   * likewise. The failures as JSON, in order; null when closed before. ERR_ARENA_BUSY while
+   * anything is pinned or allocated; the arena then stays open.
    */
   close(): Array<string> | Promise<Array<string>> | null;
   /**
-   * For a backend written in JavaScript: refuses new work and detaches all views. `[address, bytes, handle, ...]` of what is to be given back; null
-   * when closed before. ERR_ARENA_BUSY also where JavaScript has moved memory out of a view.
+   * For a backend written in JavaScript: refuses new work and detaches all views.
+   * `[address, bytes, handle, ...]` of what is to be given back; null when closed before.
+   * ERR_ARENA_BUSY also where JavaScript has moved memory out of a view.
    */
   closeRecords(): BigUint64Array | null;
   /**
-   * Detaches the views that begin in `[address, address + length)`. True where JavaScript has moved memory out of one of them, or has collected it
-   * just now, so that the bytes may still be read.
+   * Detaches the views that begin in `[address, address + length)`. True where JavaScript has
+   * moved memory out of one of them, or has collected it just now, so that the bytes may still
+   * be read.
    */
   endViews(address: Address, length: number): boolean;
   /** An ArrayBuffer over live memory, without copy, of at least one byte. Host memory only. */
   view(address: Address, length: number): ArrayBuffer;
   /**
-   * Keeps the live allocation that holds the whole of `[address, address + length)`, at least a byte, until it is released: freeing it and closing are
-   * ERR_ARENA_BUSY. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED.
+   * Keeps the live allocation that holds the whole of `[address, address + length)`, at least a
+   * byte, until it is released: freeing it and closing are ERR_ARENA_BUSY. ERR_ARENA_ADDRESS,
+   * ERR_ARENA_CLOSED.
    */
   pin(address: Address, length: number): NativePin;
   /** `[address, bytes, ...]` of what is alive, in the order of addresses. */
   live(): BigUint64Array;
   /**
-   * Native backends only, on a native thread: rejects where the mapped range, in whole pages, cannot be given to a network card as one region; any of
-   * the host can. ERR_CUDA_REGION.
+   * Native backends only, on a native thread: rejects where the mapped range, in whole pages,
+   * cannot be given to a network card as one region; any of the host can. ERR_CUDA_REGION.
    */
   proveOneRegion(address: Address, bytes: number): Promise<void>;
   /** A copy of device memory, made on a native thread; the memory is pinned meanwhile. */
   copyToHost(address: Address, length: number): Promise<Bytes>;
   /** As `NativeBackend.freeDeviceBytes`. */
   freeDeviceBytes(): Promise<number | null>;
-  /** Bytes in huge pages now within `[address, address + length)`; null where the kernel does not say. */
+  /**
+   * Bytes in huge pages now within `[address, address + length)`; null where the kernel does not
+   * say.
+   */
   hugePageBytes(address: Address, length: number): number | null;
 }
 
 /** An arena over a native backend, whose error when the address space cannot be had comes through. */
 export declare function createArena(backend: NativeBackend, totalBytes: number): NativeArena;
 
-/** An arena over `[base, base + totalBytes)` of a backend that JavaScript drives. `hostMemory`: the bytes can be touched by this process. */
+/**
+ * An arena over `[base, base + totalBytes)` of a backend that JavaScript drives. `hostMemory`: the
+ * bytes can be touched by this process.
+ */
 export declare function createExternalArena(base: Address, totalBytes: number, granularity: number, hostMemory: boolean): NativeArena;
 
 /**
- * Rejects the calls that were given it, with ERR_ABORTED. Work that cannot be interrupted, as in a read of a file system that hangs, runs on, and
- * keeps no process alive.
+ * Rejects the calls that were given it, with ERR_ABORTED. Work that cannot be interrupted, as in a
+ * read of a file system that hangs, runs on, and keeps no process alive.
  */
 export declare class NativeStop {
   constructor();
@@ -122,26 +145,36 @@ export interface DirectAlignColumns {
   readonly memory: Uint32Array;
 }
 
-/** What direct reads of each file keep to, from what statx told: 4096 where it told nothing, and of offsets at least. */
+/**
+ * What direct reads of each file keep to, from what statx told: 4096 where it told nothing, and of
+ * offsets at least.
+ */
 export declare function directAlign(dioOffsetAlign: Uint32Array, dioMemAlign: Uint32Array): DirectAlignColumns;
 
 /** The blocks of a transfer, were all of it read one way. */
 export interface BlockCounts {
   /** Buffered. */
   readonly buffered: number;
-  /** Directly; beside them blocks that are buffered still: unaligned ends, and where the driver is `auto` short ranges. */
+  /**
+   * Directly; beside them blocks that are buffered still: unaligned ends, and where the driver
+   * is `auto` short ranges.
+   */
   readonly direct: number;
   readonly rest: number;
   /** Bytes of direct blocks that go through a bounce buffer. */
   readonly bouncedBytes: number;
 }
 
-/** Cuts the pieces as a transfer would, and counts. Addresses may begin at 0: only their place in a huge page matters. */
+/**
+ * Cuts the pieces as a transfer would, and counts. Addresses may begin at 0: only their place in a
+ * huge page matters.
+ */
 export declare function countBlocks(files: TransferFiles, pieces: TransferPieces, settings: TransferSettings): BlockCounts;
 
 /**
- * The arena that `mx_malloc` and `mx_free`, exported to C, act on; its backend must be native. `device`: number of its CUDA device, null for the host.
- * `report`: what C callers are not told; it keeps no process alive. ERR_ARENA_ACTIVE over another that is open.
+ * The arena that `mx_malloc` and `mx_free`, exported to C, act on; its backend must be native.
+ * `device`: number of its CUDA device, null for the host. `report`: what C callers are not told;
+ * it keeps no process alive. ERR_ARENA_ACTIVE over another that is open.
  */
 export declare function setActiveArena(
   arena: NativeArena | undefined | null,
@@ -152,7 +185,10 @@ export declare function setActiveArena(
 /** ERR_ARENA_ACTIVE where an arena is active that is open. */
 export declare function requireNoActiveArena(): void;
 
-/** A parsed and validated `*.safetensors.index.json`: the files it names, in order of first mention, untrusted. Holds its weight map natively. */
+/**
+ * A parsed and validated `*.safetensors.index.json`: the files it names, in order of first
+ * mention, untrusted. Holds its weight map natively.
+ */
 export declare class NativeIndex {
   private constructor();
   get files(): Array<string>;
@@ -163,8 +199,9 @@ export declare class NativeIndex {
 export declare function readIndex(path: string, stop?: NativeStop | undefined | null): Promise<NativeIndex>;
 
 /**
- * Opens, reads, validates all headers in parallel on native threads. `index` and `shardOfFile` (row of `paths` for each of the index's files) restrict
- * the tensors to what the index assigns to each shard. `asked`: paths for `NativeHeaders.existing`.
+ * Opens, reads, validates all headers in parallel on native threads. `index` and `shardOfFile`
+ * (row of `paths` for each of the index's files) restrict the tensors to what the index assigns to
+ * each shard. `asked`: paths for `NativeHeaders.existing`.
  */
 export declare function openShards(
   paths: Array<string>,
@@ -182,17 +219,23 @@ export interface ShardColumns {
   /** File offset of the first data byte (8 + header length). */
   readonly dataStart: Float64Array;
   /**
-   * What tells each file again (device, inode number, time of modification and, where those do not last, its header), opaque: 6 entries per file. A
-   * transfer compares it.
+   * What tells each file again (device, inode number, time of modification and, where those do
+   * not last, its header), opaque: 6 entries per file. A transfer compares it.
    */
   readonly identity: BigUint64Array;
-  /** Alignment in bytes that direct I/O needs for file offsets (statx STATX_DIOALIGN); 0 where the kernel does not say. */
+  /**
+   * Alignment in bytes that direct I/O needs for file offsets (statx STATX_DIOALIGN); 0 where
+   * the kernel does not say.
+   */
   readonly dioOffsetAlign: Uint32Array;
   /** The same for memory. */
   readonly dioMemAlign: Uint32Array;
   /** How far the kernel reads ahead of one thread that reads through the page cache, in bytes. */
   readonly readAheadBytes: Float64Array;
-  /** 1 where the driver `auto` reads, or may read, through the page cache: short files, and where O_DIRECT is refused. */
+  /**
+   * 1 where the driver `auto` reads, or may read, through the page cache: short files, and where
+   * O_DIRECT is refused.
+   */
   readonly cachedUnderAuto: Uint8Array;
 }
 
@@ -237,7 +280,10 @@ export declare class NativeClaim {
   change(bytes: number): void;
 }
 
-/** Counts memory that a load will take, until that is changed to 0, or the object is gone with its thread. */
+/**
+ * Counts memory that a load will take, until that is changed to 0, or the object is gone with its
+ * thread.
+ */
 export declare function claimMemory(bytes: number): NativeClaim;
 
 /** Of all threads of the process. */
@@ -272,8 +318,9 @@ export interface CudaDeviceFacts {
 export declare function cudaFacts(library?: string | undefined | null): Promise<CudaFacts>;
 
 /**
- * Memory of the device of that number, by the CUDA driver in `library` or where the loader finds it. `notice` comes at most once, when FABRIC handles
- * turn out not to be had; it keeps no process alive.
+ * Memory of the device of that number, by the CUDA driver in `library` or where the loader finds
+ * it. `notice` comes at most once, when FABRIC handles turn out not to be had; it keeps no process
+ * alive.
  */
 export declare function openCudaBackend(
   device: number,
@@ -289,8 +336,8 @@ export declare function openCudaBackendInBackground(
 ): Promise<NativeBackend>;
 
 /**
- * Number of the device whose context is current on this thread, in the driver's order; null where there is none, or the driver library is not loaded.
- * Loads nothing.
+ * Number of the device whose context is current on this thread, in the driver's order; null where
+ * there is none, or the driver library is not loaded. Loads nothing.
  */
 export declare function currentCudaDevice(library?: string | undefined | null): number | null;
 
@@ -302,10 +349,12 @@ export interface StagingMemory {
 }
 
 /**
- * Makes slots of host memory ready for copies to `[target, target + targetBytes)`, within one allocation of an arena over a CUDA backend; both
- * allocations are pinned until the end. `report` says that a slot is free: once when it is ready, and once after each copy; after a failure, of every
- * slot that waits. `ended` comes once after `close`, when nothing is in flight or held any more, with what could not be given back; never where copies
- * are stuck. Neither keeps a process alive. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED, ERR_ARENA_NOT_LOADABLE, ERR_TRANSFER_NO_THREAD
+ * Makes slots of host memory ready for copies to `[target, target + targetBytes)`, within one
+ * allocation of an arena over a CUDA backend; both allocations are pinned until the end. `report`
+ * says that a slot is free: once when it is ready, and once after each copy; after a failure, of
+ * every slot that waits. `ended` comes once after `close`, when nothing is in flight or held any
+ * more, with what could not be given back; never where copies are stuck. Neither keeps a process
+ * alive. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED, ERR_ARENA_NOT_LOADABLE, ERR_TRANSFER_NO_THREAD
  */
 export declare function openStaging(
   memoryArena: NativeArena,
@@ -317,19 +366,28 @@ export declare function openStaging(
   ended: (failuresJson: string[]) => void,
 ): NativeStaging;
 
-/** Slots of pinned host memory, and a thread that copies from there to a device. Dropped unclosed it closes itself. */
+/**
+ * Slots of pinned host memory, and a thread that copies from there to a device. Dropped unclosed
+ * it closes itself.
+ */
 export declare class NativeStaging {
   private constructor();
   /**
-   * Copies pieces of a slot that is free and filled; `from` counts from the slot's start, `to` are addresses of the target. `report` comes when they
-   * are over.
+   * Copies pieces of a slot that is free and filled; `from` counts from the slot's start, `to`
+   * are addresses of the target. `report` comes when they are over.
    */
   copy(slot: number, from: Float64Array, to: BigUint64Array, length: Float64Array): void;
-  /** Waits for copies in flight, gives everything back, ends. No read into a slot may be in flight. */
+  /**
+   * Waits for copies in flight, gives everything back, ends. No read into a slot may be in
+   * flight.
+   */
   close(): void;
 }
 
-/** SHA-256 of memory ranges, 32 bytes each, on `threads` native threads. The arena is pinned meanwhile. */
+/**
+ * SHA-256 of memory ranges, 32 bytes each, on `threads` native threads. The arena is pinned
+ * meanwhile.
+ */
 export declare function digestMemory(
   arena: NativeArena,
   address: BigUint64Array,
@@ -352,8 +410,8 @@ export declare class NativeNixl {
 }
 
 /**
- * Puts the settings into the environment that C sees, then loads the library. `path` may be a bare name for the loader's search. ERR_NIXL_LOAD,
- * ERR_NIXL_SYMBOLS, ERR_NIXL_STUB
+ * Puts the settings into the environment that C sees, then loads the library. `path` may be a bare
+ * name for the loader's search. ERR_NIXL_LOAD, ERR_NIXL_SYMBOLS, ERR_NIXL_STUB
  */
 export declare function loadNixl(path: string, settings: Array<NativeUcxSetting>): Promise<NativeNixl>;
 
@@ -396,7 +454,10 @@ export interface NixlAgentSpec {
 /** What descriptors stand for. */
 export type SegmentKind = "DRAM" | "VRAM" | "FILE";
 
-/** Pieces of memory, `device` its number; or of a file: `address` is the offset, `device` the descriptor. */
+/**
+ * Pieces of memory, `device` its number; or of a file: `address` is the offset, `device` the
+ * descriptor.
+ */
 export interface NixlDescriptors {
   readonly kind: SegmentKind;
   readonly address: BigUint64Array;
@@ -418,10 +479,16 @@ export interface NixlTransferSpec {
   readonly file?: string | undefined;
 }
 
-/** All calls run in order on the agent's thread; none blocks JavaScript. Dropped unclosed it closes itself. */
+/**
+ * All calls run in order on the agent's thread; none blocks JavaScript. Dropped unclosed it closes
+ * itself.
+ */
 export declare class NativeNixlAgent {
   private constructor();
-  /** `pins`: `[address, length, ...]` within allocations of `arena`, held like `file` until the registration is undone. Its number. */
+  /**
+   * `pins`: `[address, length, ...]` within allocations of `arena`, held like `file` until the
+   * registration is undone. Its number.
+   */
   register(
     plugin: number,
     pieces: NixlDescriptors,
@@ -432,7 +499,10 @@ export declare class NativeNixlAgent {
   /** ERR_NIXL_BUSY while a transfer that uses it is not released. */
   deregister(registration: number): Promise<void>;
   createTransfer(spec: NixlTransferSpec): Promise<number>;
-  /** `done` comes once, at the end, a failure or an abort; `settled` once nothing is in flight, and keeps no process alive. */
+  /**
+   * `done` comes once, at the end, a failure or an abort; `settled` once nothing is in flight,
+   * and keeps no process alive.
+   */
   post(transfer: number, done: (failureJson: string | null) => void, settled: () => void): void;
   abort(transfer: number): void;
   releaseTransfer(transfer: number): Promise<void>;
@@ -440,7 +510,10 @@ export declare class NativeNixlAgent {
   /** Name of the other agent. */
   loadRemote(metadata: Uint8Array): Promise<string>;
   forgetRemote(name: string): Promise<void>;
-  /** Aborts, waits for what is in flight, gives everything back, ends. `done` keeps no process alive. */
+  /**
+   * Aborts, waits for what is in flight, gives everything back, ends. `done` keeps no process
+   * alive.
+   */
   close(done: (failureJson: string | null) => void): void;
 }
 
@@ -462,14 +535,20 @@ export declare class NativeFile {
 /** ERR_TRANSFER_OPEN */
 export declare function duplicateFile(fd: number): NativeFile;
 
-/** With `planned` and `size` of a plan: ERR_TRANSFER_FILE_CHANGED when the file is another, or in another state. ERR_TRANSFER_OPEN */
+/**
+ * With `planned` and `size` of a plan: ERR_TRANSFER_FILE_CHANGED when the file is another, or in
+ * another state. ERR_TRANSFER_OPEN
+ */
 export declare function openFile(
   path: string,
   planned?: BigUint64Array | undefined | null,
   size?: number | undefined | null,
 ): Promise<NativeFile>;
 
-/** What the io_uring and direct I/O checks of the probe found: name of the errno, null where it works. */
+/**
+ * What the io_uring and direct I/O checks of the probe found: name of the errno, null where it
+ * works.
+ */
 export interface IoSupport {
   readonly ioUring: string | null;
   readonly directIo: string | null;
@@ -505,7 +584,10 @@ export interface TransferPieces {
   readonly address: BigUint64Array;
 }
 
-/** Which lanes a transfer may use: buffered reads only, direct ones where they can be made, or both at once with a way out. */
+/**
+ * Which lanes a transfer may use: buffered reads only, direct ones where they can be made, or both
+ * at once with a way out.
+ */
 export type ReadDriver = "pread" | "io_uring" | "auto";
 
 export interface TransferSettings {
@@ -526,11 +608,17 @@ export interface TransferSummary {
   /** Of `bufferedBytes`, those found in the page cache beforehand; null where nobody asked. */
   readonly cachedBytes: (number | null)[];
   readonly directBytes: Float64Array;
-  /** 1 where direct reads were made by threads: io_uring is refused, or not known to be sound on the file system. */
+  /**
+   * 1 where direct reads were made by threads: io_uring is refused, or not known to be sound on
+   * the file system.
+   */
   readonly directByThreads: Uint8Array;
   /** Why a file was not read the way `auto` prefers; empty where it was. */
   readonly fallback: Array<string>;
-  /** What of each file's identity its file system did not keep: bit 0 the inode number, bit 1 the time of modification. */
+  /**
+   * What of each file's identity its file system did not keep: bit 0 the inode number, bit 1 the
+   * time of modification.
+   */
   readonly unkept: Uint8Array;
   /** Reads made, of both lanes. */
   readonly reads: number;
@@ -541,11 +629,17 @@ export declare class NativeTransfer {
   private constructor();
   /** Bytes in place so far. */
   progressBytes(): number;
-  /** Starts no further reads. The `done` callback comes no later than now; `settled` when the last read has returned. */
+  /**
+   * Starts no further reads. The `done` callback comes no later than now; `settled` when the
+   * last read has returned.
+   */
   abort(): void;
 }
 
-/** Starts reading into `arena`. `done` comes exactly once, `settled` once after nothing is in flight any more. */
+/**
+ * Starts reading into `arena`. `done` comes exactly once, `settled` once after nothing is in
+ * flight any more.
+ */
 export declare function startTransfer(
   arena: NativeArena,
   files: TransferFiles,
@@ -556,7 +650,8 @@ export declare function startTransfer(
 ): NativeTransfer;
 
 /**
- * Maps each piece privately over its place in a host arena, on a native thread: addresses congruent to file offsets modulo the page size, the pages of
- * a piece belong to no other. Resolves to what `TransferSummary.unkept` holds.
+ * Maps each piece privately over its place in a host arena, on a native thread: addresses
+ * congruent to file offsets modulo the page size, the pages of a piece belong to no other.
+ * Resolves to what `TransferSummary.unkept` holds.
  */
 export declare function mapFiles(arena: NativeArena, files: TransferFiles, pieces: TransferPieces): Promise<Uint8Array>;

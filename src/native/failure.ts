@@ -1,14 +1,20 @@
 import { type ErrorCode, errorCodes } from "../error-codes.js";
 import { errorOf, ModelExpressError } from "../errors.js";
 
-/** What a native error carries across the boundary, as JSON. `facts` become fields of the JavaScript error. */
+/**
+ * What a native error carries across the boundary, as JSON. `facts` become fields of the JavaScript
+ * error.
+ */
 interface NativeFailure {
   readonly code: string;
   readonly message: string;
   readonly facts: Readonly<Record<string, string | number>>;
 }
 
-/** Turns what the addon threw, or the JSON it reported, into an error of the class tree; anything else is passed through. */
+/**
+ * Turns what the addon threw, or the JSON it reported, into an error of the class tree; anything
+ * else is passed through.
+ */
 export function fromNative(thrown: unknown): unknown {
   if (thrown instanceof ModelExpressError) return thrown;
   const text = typeof thrown === "string" ? thrown : thrown instanceof Error ? thrown.message : undefined;

@@ -6,7 +6,9 @@ import { errorOf, type ModelExpressError } from "../errors.js";
 import type * as declared from "./addon.js";
 import { addonPath, bundleFile, platformName, platformPackage } from "./addon-path.js";
 
-/** Version of the addon that this JavaScript belongs to; the build keeps it equal to package.json. */
+/**
+ * Version of the addon that this JavaScript belongs to; the build keeps it equal to package.json.
+ */
 export const addonVersion = "0.1.0";
 
 /** Node-API level that the addon is built against. */
@@ -18,7 +20,8 @@ let loaded: Addon | undefined;
 
 /**
  * The native addon, loaded at the first call.
- * @throws ERR_NATIVE_UNSUPPORTED_PLATFORM, ERR_NATIVE_NODE_API, ERR_NATIVE_MISSING, ERR_NATIVE_BUNDLED, ERR_NATIVE_LOAD, ERR_NATIVE_VERSION
+ * @throws ERR_NATIVE_UNSUPPORTED_PLATFORM, ERR_NATIVE_NODE_API, ERR_NATIVE_MISSING,
+ *   ERR_NATIVE_BUNDLED, ERR_NATIVE_LOAD, ERR_NATIVE_VERSION
  */
 export function addon(): Addon {
   loaded ??= loadAddon();

@@ -12,8 +12,9 @@ const followIntervalMs = 100;
 const live = new Set<MemoryClaim>();
 
 /**
- * Memory of the host that a load in flight has yet to take. It shows in no counter of the kernel, so the check of another load, on whatever thread
- * of the process, takes it off. Belongs to the thread that made it.
+ * Memory of the host that a load in flight has yet to take. It shows in no counter of the kernel,
+ * so the check of another load, on whatever thread of the process, takes it off. Belongs to the
+ * thread that made it.
  */
 export class MemoryClaim {
   /** What other loads claimed when this claim was made. */
@@ -30,7 +31,9 @@ export class MemoryClaim {
     live.add(this);
   }
 
-  /** What has arrived is memory that the kernel counts; told to other threads ten times a second. */
+  /**
+   * What has arrived is memory that the kernel counts; told to other threads ten times a second.
+   */
   follow(arrivedBytes: () => number): void {
     if (this.#bytes < followedBytes) return;
     this.#arrivedBytes = arrivedBytes;
@@ -49,7 +52,10 @@ export class MemoryClaim {
   }
 }
 
-/** Memory of the host that a load can take now: what the kernel says, and kept pages, less what loads in flight have yet to take. */
+/**
+ * Memory of the host that a load can take now: what the kernel says, and kept pages, less what
+ * loads in flight have yet to take.
+ */
 export function availableNow(): AvailableMemory {
   for (const claim of live) claim.refresh();
   return availableBeside(addon().claimedBytes());

@@ -6,9 +6,10 @@ export function isGlob(text: string): boolean {
 }
 
 /**
- * The regular expression of a glob over whole tensor names. Names are dotted, not slashed: `*` matches any run of characters, dots and
- * slashes too, `?` one character, `[a-z]` and `[!a-z]` one of a set or none of it, `{a,b}` either alternative (they nest), and a backslash
- * takes the next character as it is.
+ * The regular expression of a glob over whole tensor names. Names are dotted, not slashed: `*`
+ * matches any run of characters, dots and slashes too, `?` one character, `[a-z]` and `[!a-z]` one
+ * of a set or none of it, `{a,b}` either alternative (they nest), and a backslash takes the next
+ * character as it is.
  * @throws ERR_OPTION_INVALID for a set or an alternative that is not closed, naming the option
  */
 export function globToRegExp(glob: string, option: string): RegExp {
@@ -52,7 +53,10 @@ function literal(character: string): string {
   return /[\\^$.*+?()[\]{}|/-]/.test(character) ? `\\${character}` : character;
 }
 
-/** Index of the bracket that closes the set opened at `open`, or -1. A bracket right after the opening is a member of the set. */
+/**
+ * Index of the bracket that closes the set opened at `open`, or -1. A bracket right after the
+ * opening is a member of the set.
+ */
 function setEnd(characters: readonly string[], open: number): number {
   const first = characters[open + 1] === "!" || characters[open + 1] === "^" ? open + 2 : open + 1;
   for (let at = first; at < characters.length; at++) {

@@ -9,7 +9,10 @@ import type { Placement } from "./placement.js";
 import type { PieceColumns } from "./ranges.js";
 import type { PlanSource } from "./source.js";
 
-/** What to read from where to where: frozen, made before anything is allocated. `JSON.stringify` prints it whole. */
+/**
+ * What to read from where to where: frozen, made before anything is allocated. `JSON.stringify`
+ * prints it whole.
+ */
 export interface LoadPlan {
   readonly checkpoint: {
     readonly path: string;
@@ -48,7 +51,10 @@ export interface ShardPlan {
   readonly file: string;
   readonly name: string;
   readonly placement: Exclude<Placement, "auto">;
-  /** True when every selected tensor stands at a multiple of its alignment; found out at the first access. */
+  /**
+   * True when every selected tensor stands at a multiple of its alignment; found out at the first
+   * access.
+   */
   readonly aligned: boolean;
   readonly tensors: number;
   readonly bytes: number;
@@ -56,7 +62,10 @@ export interface ShardPlan {
   readonly pieceCount: number;
   /** What is read of the file, neighbours merged; made at the first access. */
   readonly ranges: readonly PlanRange[];
-  /** The ranges again, parted where neighbours in the file are none in memory, each part with its place; made at the first access. */
+  /**
+   * The ranges again, parted where neighbours in the file are none in memory, each part with its
+   * place; made at the first access.
+   */
   readonly pieces: readonly PlanPiece[];
 }
 
@@ -114,7 +123,10 @@ export function planColumns(plan: LoadPlan): PlanColumns {
   return columns;
 }
 
-/** @internal What a shard's plan is made from; `pieceBegin` and `selectedBegin` point into the columns. */
+/**
+ * @internal What a shard's plan is made from; `pieceBegin` and `selectedBegin` point into the
+ *   columns.
+ */
 export interface ShardPlanParts extends Omit<ShardPlan, "aligned" | "ranges" | "pieces"> {
   readonly isAligned: () => boolean;
   readonly readRanges: readonly PlanRange[];

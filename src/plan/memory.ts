@@ -7,16 +7,23 @@ import { formatBytes, hugePageBytes, roundUp } from "../units.js";
 /** What a load needs, held against what there was when the plan was made. */
 export interface PlanMemory {
   /**
-   * Bytes that the tensors take of the plan's device: of the host in whole pages, huge ones as far as they are filled; of a device in whole
-   * granules of 2 MiB; 0 where files are mapped and nothing is copied.
+   * Bytes that the tensors take of the plan's device: of the host in whole pages, huge ones as far
+   * as they are filled; of a device in whole granules of 2 MiB; 0 where files are mapped and
+   * nothing is copied.
    */
   readonly requiredBytes: number;
   /** What the load takes of the host's memory beside them, at most: the sum of `slack`. */
   readonly slackBytes: number;
   readonly slack: LoadSlack;
-  /** What there is on the plan's device, less what other loads of this process have yet to take; null where nobody says. */
+  /**
+   * What there is on the plan's device, less what other loads of this process have yet to take;
+   * null where nobody says.
+   */
   readonly availableBytes: number | null;
-  /** What sets `availableBytes`: `MemAvailable`, the folder of a control group, `free memory of cuda:N`, `not asked`, or `unknown`. */
+  /**
+   * What sets `availableBytes`: `MemAvailable`, the folder of a control group,
+   * `free memory of cuda:N`, `not asked`, or `unknown`.
+   */
   readonly limitedBy: string;
   /** The same of the host, which `slackBytes` come out of where the tensors go to a device. */
   readonly hostAvailableBytes: number | null;
@@ -29,7 +36,10 @@ export interface PlanMemory {
 export interface LoadSlack extends DriverBytes {
   /** The kernel's page tables of all that is filled. */
   readonly pageTableBytes: number;
-  /** What JavaScript and malloc take for the load: columns, objects, and the room that their heaps grow by. */
+  /**
+   * What JavaScript and malloc take for the load: columns, objects, and the room that their heaps
+   * grow by.
+   */
   readonly processBytes: number;
 }
 
@@ -112,7 +122,8 @@ function loadSlack({ device, allocationBytes, pieces, bytes, maxChunkBytes, driv
 
 /**
  * Refuses a plan that does not fit, before anything is allocated for it.
- * @throws ERR_MEMORY_WOULD_NOT_FIT with `requiredBytes`, `slackBytes`, `availableBytes` and `limitedBy`
+ * @throws ERR_MEMORY_WOULD_NOT_FIT with `requiredBytes`, `slackBytes`, `availableBytes` and
+ *   `limitedBy`
  */
 export function assertFits({ memory, device, checkpoint }: Fitting): void {
   if (memory.fits) return;

@@ -5,9 +5,11 @@ import type { FileRange, PieceBuilder, ShardRows } from "./ranges.js";
 
 /**
  * How the tensors of a shard stand in memory.
- * - `packed`: in the file's order without gaps, so that whole ranges are read straight to their place;
+ * - `packed`: in the file's order without gaps, so that whole ranges are read straight to their
+ *   place;
  * - `aligned`: each tensor at a multiple of its alignment, in the file's order;
- * - `auto`: packed where every selected tensor of the shard is then at a multiple of its alignment, else aligned.
+ * - `auto`: packed where every selected tensor of the shard is then at a multiple of its alignment,
+ *   else aligned.
  */
 export const placementNames = ["auto", "packed", "aligned"] as const;
 export type Placement = (typeof placementNames)[number];
@@ -18,7 +20,10 @@ export interface ShardLayout {
   readonly rows: Uint32Array;
   readonly group: ShardRows;
   readonly ranges: readonly FileRange[];
-  /** Alignment in bytes that tensors of each dtype should have, by row of the dtype table; powers of two. */
+  /**
+   * Alignment in bytes that tensors of each dtype should have, by row of the dtype table; powers of
+   * two.
+   */
   readonly alignOfDtype: Uint32Array;
   /** Multiples that direct I/O needs of file offsets and of memory addresses, in bytes. */
   readonly offsetAlign: number;
@@ -28,8 +33,9 @@ export interface ShardLayout {
 }
 
 /**
- * Direct reads that fill whole pages are up to half as fast again as those that straddle them, and reads that fill one huge page are a single segment
- * to the device. Padding is only spent where it is less than a hundredth of the range.
+ * Direct reads that fill whole pages are up to half as fast again as those that straddle them, and
+ * reads that fill one huge page are a single segment to the device. Padding is only spent where it
+ * is less than a hundredth of the range.
  */
 const smallPageBytes = 4096;
 const largeRangeBytes = 4 * 2 ** 20;
@@ -45,11 +51,14 @@ interface Congruence {
 }
 
 /**
- * Places the tensors of a range in the file's order. Writes their address offsets and gives the end of what is used.
+ * Places the tensors of a range in the file's order. Writes their address offsets and gives the end
+ * of what is used.
  *
- * The base is the first free address that fulfils both: the tensor with the largest alignment is aligned, and the address is congruent to
- * the file offset modulo the memory alignment of direct I/O. Both moduli are powers of two, so by the Chinese remainder theorem both hold at
- * once exactly when they agree modulo the smaller; where they do not, direct I/O wins. A range without one whole block is never read directly.
+ * The base is the first free address that fulfils both: the tensor with the largest alignment is
+ * aligned, and the address is congruent to the file offset modulo the memory alignment of direct
+ * I/O. Both moduli are powers of two, so by the Chinese remainder theorem both hold at once exactly
+ * when they agree modulo the smaller; where they do not, direct I/O wins. A range without one whole
+ * block is never read directly.
  */
 export function placePacked(layout: ShardLayout, addressOffset: Float64Array, pieces: PieceBuilder): number {
   let cursor = layout.start;
@@ -66,7 +75,8 @@ export function placePacked(layout: ShardLayout, addressOffset: Float64Array, pi
 export function packedIsAligned(layout: ShardLayout): boolean {
   const { columns, rows } = layout;
   for (const range of layout.ranges) {
-    // Either the period is no smaller than any alignment in the range, or the reference tensor fails here as it does in memory.
+    // Either the period is no smaller than any alignment in the range, or the reference tensor
+    // fails here as it does in memory.
     const { residue } = packedCongruence(layout, range);
     for (let at = range.begin; at < range.end; at++) {
       const row = entryOf(rows, at);
@@ -76,7 +86,10 @@ export function packedIsAligned(layout: ShardLayout): boolean {
   return true;
 }
 
-/** Places each tensor at its alignment. Neighbours that stand side by side anyway stay one piece, so that they are read as one. */
+/**
+ * Places each tensor at its alignment. Neighbours that stand side by side anyway stay one piece, so
+ * that they are read as one.
+ */
 export function placeAligned(layout: ShardLayout, addressOffset: Float64Array, pieces: PieceBuilder): number {
   const { columns, rows, group, memoryAlign } = layout;
   let cursor = layout.start;
@@ -91,7 +104,8 @@ export function placeAligned(layout: ShardLayout, addressOffset: Float64Array, p
       continue;
     }
     const offset = entryOf(columns.offset, row);
-    // A large tensor also gets an address that direct reads can reach without a copy, where its alignment allows one.
+    // A large tensor also gets an address that direct reads can reach without a copy, where its
+    // alignment allows one.
     const congruent = memoryAlign > align && offset % align === 0 && length >= paddingShare * memoryAlign;
     const address = congruent ? firstCongruent(cursor, offset, { period: memoryAlign, residue: 0 }) : roundUp(cursor, align);
     if (pieceLength > 0 && (address !== cursor || offset !== pieceOffset + pieceLength)) {
@@ -117,8 +131,9 @@ export function isAligned(layout: ShardLayout, addressOffset: Float64Array): boo
 }
 
 /**
- * Places a shard for one private mapping of its file, from its first selected byte to its last: every address is congruent to its file offset
- * modulo the page size, and no page is shared with another shard. Bytes in between that nobody selected cost address space only.
+ * Places a shard for one private mapping of its file, from its first selected byte to its last:
+ * every address is congruent to its file offset modulo the page size, and no page is shared with
+ * another shard. Bytes in between that nobody selected cost address space only.
  */
 export function placeMapped(layout: ShardLayout, pageBytes: number, addressOffset: Float64Array, pieces: PieceBuilder): number {
   const { columns, rows, group, ranges } = layout;
@@ -157,7 +172,8 @@ function packedCongruence(layout: ShardLayout, range: FileRange): Congruence {
   const memoryAlign = hasBlock ? layout.memoryAlign : 1;
   const { alignBytes, alignedAt } = range;
   if (range.length >= largeRangeBytes && hasBlock && alignedAt % alignBytes === 0) {
-    // Where tensors are aligned in the file already, addresses can follow the file as far as the device likes best.
+    // Where tensors are aligned in the file already, addresses can follow the file as far as the
+    // device likes best.
     const liked = range.length >= hugeRangeBytes ? hugePageBytes : Math.max(memoryAlign, smallPageBytes);
     return { period: Math.max(liked, alignBytes), residue: 0 };
   }

@@ -32,21 +32,30 @@ export interface PlanOptions {
   readonly exclude?: NameSelector | undefined;
   /** Default `auto`, decided for each shard. */
   readonly placement?: Placement | undefined;
-  /** Multiple at which tensors should stand, a power of two up to 2 MiB. Default: each tensor's element size; on a GPU 256. */
+  /**
+   * Multiple at which tensors should stand, a power of two up to 2 MiB. Default: each tensor's
+   * element size; on a GPU 256.
+   */
   readonly alignmentBytes?: number | undefined;
   /** Longest read in bytes that the driver may make, at least 4096; default 8 MiB. */
   readonly maxChunkBytes?: number | undefined;
   /** Where the tensors go. Default `host`. */
   readonly device?: DeviceName | undefined;
-  /** How the bytes will move: what that takes beside the tensors is counted, and `map` has places of its own. Default `auto`. */
+  /**
+   * How the bytes will move: what that takes beside the tensors is counted, and `map` has places of
+   * its own. Default `auto`.
+   */
   readonly driver?: DriverName | undefined;
   /** Threads that will read. Default 16. */
   readonly threads?: number | undefined;
-  /** Memory of the plan's device to hold it against. Default: what the host has now; nothing for a device, which is not asked. */
+  /**
+   * Memory of the plan's device to hold it against. Default: what the host has now; nothing for a
+   * device, which is not asked.
+   */
   readonly availableMemory?: AvailableMemory | undefined;
   /**
-   * @internal Addresses congruent to file offsets modulo the page size, one piece per shard. A number is that size in bytes. Default: with the
-   * driver `map` alone.
+   * @internal Addresses congruent to file offsets modulo the page size, one piece per shard. A
+   *   number is that size in bytes. Default: with the driver `map` alone.
    */
   readonly pageCongruent?: boolean | number | undefined;
   /** @internal Size of the host's pages in bytes. Default 4096. */
@@ -63,14 +72,17 @@ export const maxDefaultThreads = 16;
 const usualPageBytes = 4096;
 /** Planning opens no device. */
 const notAsked: AvailableMemory = Object.freeze({ bytes: null, limitedBy: "not asked" });
-/** Longest read unless asked otherwise: a buffered one of it runs at full speed, and the work is still shared evenly. */
+/**
+ * Longest read unless asked otherwise: a buffered one of it runs at full speed, and the work is
+ * still shared evenly.
+ */
 const defaultMaxChunkBytes = 8 * 2 ** 20;
 /** Shortest limit that can be asked for: a page, below which every read is mostly overhead. */
 const minMaxChunkBytes = 4096;
 
 /**
- * Plans the load of a checkpoint, or of the tensors that are selected. Synchronous and pure: nothing is allocated, no file of the checkpoint
- * is touched.
+ * Plans the load of a checkpoint, or of the tensors that are selected. Synchronous and pure:
+ * nothing is allocated, no file of the checkpoint is touched.
  * @throws ERR_PLAN_TENSOR_UNKNOWN, ERR_OPTION_INVALID, ERR_OPTION_UNKNOWN, ERR_OPTION_CONFLICT
  */
 export function planLoad(source: PlanSource, options: PlanOptions = {}): LoadPlan {
@@ -81,7 +93,10 @@ export function planLoad(source: PlanSource, options: PlanOptions = {}): LoadPla
   }
 }
 
-/** @internal The same in steps of one shard each, between which a caller can let the event loop turn. */
+/**
+ * @internal The same in steps of one shard each, between which a caller can let the event loop
+ *   turn.
+ */
 export function* planSteps(source: PlanSource, options: PlanOptions = {}): Generator<void, LoadPlan, void> {
   if (source?.columns === undefined) throw optionInvalid("checkpoint", "one that openCheckpoint gave", source);
   const { placement, device, maxChunkBytes, alignmentBytes, driver, threads } = requirePlanOptions(options);

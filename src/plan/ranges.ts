@@ -8,7 +8,10 @@ export interface ShardRows {
   readonly end: number;
 }
 
-/** Parallel arrays, one entry per contiguous stretch of a file with its place in memory; sorted by (shard, offset). */
+/**
+ * Parallel arrays, one entry per contiguous stretch of a file with its place in memory; sorted by
+ * (shard, offset).
+ */
 export interface PieceColumns {
   readonly shard: Uint32Array;
   /** File offset in bytes. */
@@ -47,7 +50,10 @@ export class PieceBuilder {
   }
 }
 
-/** The selected tensors by shard; shards without any are left out. Rows ascend, and with them shards: the end of each is searched for. */
+/**
+ * The selected tensors by shard; shards without any are left out. Rows ascend, and with them
+ * shards: the end of each is searched for.
+ */
 export function groupByShard(columns: TensorColumns, rows: Uint32Array): ShardRows[] {
   const groups: ShardRows[] = [];
   let begin = 0;
@@ -66,20 +72,26 @@ export function groupByShard(columns: TensorColumns, rows: Uint32Array): ShardRo
   return groups;
 }
 
-/** A contiguous range of a file and the selected tensors in it, `rows[begin .. end)`; empty tensors between two ranges belong to the earlier. */
+/**
+ * A contiguous range of a file and the selected tensors in it, `rows[begin .. end)`; empty tensors
+ * between two ranges belong to the earlier.
+ */
 export interface FileRange {
   readonly offset: number;
   readonly length: number;
   readonly begin: number;
   readonly end: number;
-  /** Largest alignment in bytes that a tensor of the range should have, and the file offset of the first such tensor. */
+  /**
+   * Largest alignment in bytes that a tensor of the range should have, and the file offset of the
+   * first such tensor.
+   */
   readonly alignBytes: number;
   readonly alignedAt: number;
 }
 
 /**
- * The ranges of one shard: neighbours in the file are one range. A shard whose selected tensors are all empty has none.
- * `alignOfDtype` has one entry per row of the dtype table.
+ * The ranges of one shard: neighbours in the file are one range. A shard whose selected tensors are
+ * all empty has none. `alignOfDtype` has one entry per row of the dtype table.
  */
 export function mergeRanges(columns: TensorColumns, rows: Uint32Array, alignOfDtype: Uint32Array, group: ShardRows): FileRange[] {
   const ranges: FileRange[] = [];

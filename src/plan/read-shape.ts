@@ -3,7 +3,10 @@ import type { ShardColumns } from "../native/addon.js";
 import { minDirectBytes, type ReadShape } from "../transfer/driver-bytes.js";
 import type { PieceColumns } from "./ranges.js";
 
-/** A read across the bound of two pieces that are neighbours in the file alone takes this much through a buffer. */
+/**
+ * A read across the bound of two pieces that are neighbours in the file alone takes this much
+ * through a buffer.
+ */
 const boundBytes = 512 * 1024;
 
 /** What decides how pieces of a shard are read. */
@@ -13,8 +16,9 @@ interface ShardFacts extends Pick<ShardColumns, "readAheadBytes" | "cachedUnderA
 }
 
 /**
- * How the pieces of a plan are read. Direct reads need a buffer for pieces whose addresses are not congruent to their file offsets modulo what
- * direct I/O asks of memory, and where a block of the file goes to two places.
+ * How the pieces of a plan are read. Direct reads need a buffer for pieces whose addresses are not
+ * congruent to their file offsets modulo what direct I/O asks of memory, and where a block of the
+ * file goes to two places.
  */
 export function readShape(
   pieces: PieceColumns,
@@ -31,7 +35,8 @@ export function readShape(
       begin = offset;
     }
     if ((entryOf(pieces.addressOffset, at) - offset) % entryOf(shards.memoryAlign, shard) !== 0) bouncedBytes += length;
-    // The block across the bound is bounced whole, also where both sides are congruent by themselves.
+    // The block across the bound is bounced whole, also where both sides are congruent by
+    // themselves.
     if (adjacent) bouncedBytes += boundBytes;
     bytes += length;
     end = offset + length;

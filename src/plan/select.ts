@@ -6,13 +6,17 @@ import { describe, optionInvalid } from "../units.js";
 import { globToRegExp, isGlob } from "./glob.js";
 import type { PlanSource } from "./source.js";
 
-/** Picks tensors: a glob (a name where it has none of `* ? [ ] { } \`), a regular expression, a function, or several of them (any may match). */
+/**
+ * Picks tensors: a glob (a name where it has none of `* ? [ ] { } \`), a regular expression, a
+ * function, or several of them (any may match).
+ */
 export type NameSelector = NamePattern | readonly NamePattern[];
 export type NamePattern = string | RegExp | ((name: string) => boolean);
 
 /**
  * Rows of the tensors that `include` picks (default: all) and `exclude` does not, ascending.
- * @throws ERR_PLAN_TENSOR_UNKNOWN when a name is unknown, or a glob or regular expression of `include` matches nothing; ERR_OPTION_INVALID for a malformed selector
+ * @throws ERR_PLAN_TENSOR_UNKNOWN when a name is unknown, or a glob or regular expression of
+ *   `include` matches nothing; ERR_OPTION_INVALID for a malformed selector
  */
 export function selectRows(source: PlanSource, include: NameSelector | undefined, exclude: NameSelector | undefined): Uint32Array {
   const count = source.columns.count;
@@ -70,7 +74,8 @@ function tester(pattern: unknown, option: string): (name: string) => boolean {
     return (name) => expression.test(name);
   }
   if (types.isRegExp(pattern)) {
-    // A global or sticky expression carries its position from one test to the next; the caller's own stays as it is.
+    // A global or sticky expression carries its position from one test to the next; the caller's
+    // own stays as it is.
     const expression = new RegExp(pattern.source, pattern.flags);
     return (name) => {
       expression.lastIndex = 0;

@@ -1,15 +1,19 @@
 import { posix } from "node:path";
 import type { ReadText } from "./read-text.js";
 
-/** The control group that limits this process in one resource: its folders, from its own up to the root of what is mounted here. */
+/**
+ * The control group that limits this process in one resource: its folders, from its own up to the
+ * root of what is mounted here.
+ */
 export interface CgroupFolders {
   readonly version: 1 | 2;
   readonly folders: readonly string[];
 }
 
 /**
- * The groups that may limit `controller`, of both versions; a machine has one or the other, or both mounted side by side. Empty where nothing
- * is mounted. Formats: proc_pid_cgroup(5) in cgroups(7), and proc_pid_mountinfo(5).
+ * The groups that may limit `controller`, of both versions; a machine has one or the other, or both
+ * mounted side by side. Empty where nothing is mounted. Formats: proc_pid_cgroup(5) in cgroups(7),
+ * and proc_pid_mountinfo(5).
  */
 export function cgroupFolders(controller: "memory" | "cpu", read: ReadText): CgroupFolders[] {
   const own = ownPaths(controller, read("/proc/self/cgroup") ?? "");
@@ -43,7 +47,10 @@ function ownPaths(controller: string, text: string): { v1: string | undefined; v
   return { v1, v2 };
 }
 
-/** A container often sees a part of the tree as its root, or its own group by a path of the host: what lies outside is cut off. */
+/**
+ * A container often sees a part of the tree as its root, or its own group by a path of the host:
+ * what lies outside is cut off.
+ */
 function relativeTo(root: string, path: string): string {
   if (root === "/" || path === "/") return path;
   return path === root || path.startsWith(`${root}/`) ? path.slice(root.length) : "/";

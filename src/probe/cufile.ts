@@ -15,7 +15,8 @@ export function cufileFinding(read: ReadText): Finding {
       refusals.push(why);
       continue;
     }
-    // The kernel names mapped files as they are behind all links; cuFile's is named for its version.
+    // The kernel names mapped files as they are behind all links; cuFile's is named for its
+    // version.
     const path = /^[^/\n]*(\/.*\/libcufile\.so[^/\n]*)$/m.exec(read("/proc/self/maps") ?? "")?.[1] ?? null;
     const version = /\.so\.(\d+\.\d[\d.]*)$/.exec(path ?? "")?.[1] ?? null;
     return found(name, `${library}, at ${path ?? "a place unknown"}, version ${version ?? "unknown"}`, { library, path, version });

@@ -18,7 +18,8 @@ export interface OpenDevice {
 
 /**
  * Opens a CUDA device, whose context alone knows what is free.
- * @throws ERR_CUDA_LIBRARY, ERR_CUDA_SYMBOLS, ERR_CUDA_NOT_INITIALIZED, ERR_CUDA_DEVICE, ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL
+ * @throws ERR_CUDA_LIBRARY, ERR_CUDA_SYMBOLS, ERR_CUDA_NOT_INITIALIZED, ERR_CUDA_DEVICE,
+ *   ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL
  */
 export async function openDevice(device: `cuda:${number}`): Promise<OpenDevice> {
   const backend = await openCudaBackend(device);

@@ -1,4 +1,7 @@
-/** File systems by the magic number that statfs(2) gives (linux/magic.h, and the sources of those outside of it). */
+/**
+ * File systems by the magic number that statfs(2) gives (linux/magic.h, and the sources of those
+ * outside of it).
+ */
 const names: ReadonlyMap<number, string> = new Map([
   [0xef53, "ext4"],
   [0x58465342, "xfs"],
@@ -28,7 +31,10 @@ const names: ReadonlyMap<number, string> = new Map([
   [0x62656572, "sysfs"],
 ]);
 
-/** Name of a file system, or its number in hexadecimal. Some C libraries give numbers above 2^31 as negative ones. */
+/**
+ * Name of a file system, or its number in hexadecimal. Some C libraries give numbers above 2^31 as
+ * negative ones.
+ */
 export function fileSystemName(type: number): string {
   const magic = type >>> 0;
   return names.get(magic) ?? `0x${magic.toString(16)}`;

@@ -3,7 +3,10 @@ import { gdsLooks, lookAt } from "./gds.js";
 import type { GdsMessage } from "./gds-process.js";
 import { thisMachine } from "./machine.js";
 
-/** Program of the process that gds-process.ts starts: looks from a number on, and tells before and after each look. */
+/**
+ * Program of the process that gds-process.ts starts: looks from a number on, and tells before and
+ * after each look.
+ */
 async function main(from: number, options: NixlApiOptions): Promise<void> {
   for (const look of gdsLooks.slice(from)) {
     await tell({ looking: look.name });

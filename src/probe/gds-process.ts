@@ -5,15 +5,19 @@ import type { NixlApiOptions } from "../transfer/nixl/api.js";
 import { type Finding, publishMissing, unknown } from "./finding.js";
 import { gdsLooks } from "./gds.js";
 
-/** How long one look may take: starting the driver of a machine with many GPUs takes seconds, and python3 has ten to name its folders. */
+/**
+ * How long one look may take: starting the driver of a machine with many GPUs takes seconds, and
+ * python3 has ten to name its folders.
+ */
 const lookTimeoutMs = 20_000;
 
 /** What the other process tells of one look: that it begins, or what it found. */
 export type GdsMessage = { readonly looking: string } | { readonly finding: Finding };
 
 /**
- * As `probeGds`, in a process of its own: what a library prints goes nowhere, and one that crashes or hangs when it is loaded takes nothing
- * with it; its finding says so, and another process goes on with the next. Never throws.
+ * As `probeGds`, in a process of its own: what a library prints goes nowhere, and one that crashes
+ * or hangs when it is loaded takes nothing with it; its finding says so, and another process goes
+ * on with the next. Never throws.
  */
 export function gdsFindingsApart(options: NixlApiOptions = {}): Promise<readonly Finding[]> {
   return findingsOf(join(dirname(fileOf(import.meta.url)), "gds-main.js"), options, lookTimeoutMs);

@@ -29,9 +29,10 @@ export const gdsLooks: readonly GdsLook[] = [
 ];
 
 /**
- * Whether loads straight to a GPU are possible here: NIXL, the CUDA driver and its devices, the kernel's ways (`nvidia_fs`, P2PDMA), cuFile
- * and its configuration. Loads the libraries it finds into this process, and starts the CUDA driver; {@link probe} leaves both to a process of
- * its own. Never throws. A file system can refuse all the same, which is seen when a file is registered.
+ * Whether loads straight to a GPU are possible here: NIXL, the CUDA driver and its devices, the
+ * kernel's ways (`nvidia_fs`, P2PDMA), cuFile and its configuration. Loads the libraries it finds
+ * into this process, and starts the CUDA driver; {@link probe} leaves both to a process of its own.
+ * Never throws. A file system can refuse all the same, which is seen when a file is registered.
  */
 export async function probeGds(options: NixlApiOptions = {}): Promise<readonly Finding[]> {
   const findings = await gdsFindings(options, thisMachine);

@@ -1,6 +1,9 @@
 import type { Finding } from "./finding.js";
 
-/** What a load with the driver `auto` comes to on a CUDA device, by these findings; a file system can refuse all the same. */
+/**
+ * What a load with the driver `auto` comes to on a CUDA device, by these findings; a file system
+ * can refuse all the same.
+ */
 export function gpuReads(findings: readonly Finding[]): string {
   const has = (name: string) => findings.find((finding) => finding.name === name)?.found === true;
   if (!has("cuda")) return "none: there is no CUDA device";

@@ -3,7 +3,9 @@ import type { Machine } from "./machine.js";
 
 const file = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/** Transparent huge pages for anonymous memory: reads into 4 KiB pages take about twice the time. */
+/**
+ * Transparent huge pages for anonymous memory: reads into 4 KiB pages take about twice the time.
+ */
 export function hugePagesFinding({ read }: Machine): Finding {
   const name = "huge-pages";
   const text = read(file);

@@ -1,7 +1,10 @@
 import { readFileSync } from "node:fs";
 import { readText } from "./read-text.js";
 
-/** The configuration that the running kernel was built with; undefined where neither the boot folder nor the kernel itself shows it. */
+/**
+ * The configuration that the running kernel was built with; undefined where neither the boot folder
+ * nor the kernel itself shows it.
+ */
 export async function readKernelConfig(release: string): Promise<string | undefined> {
   return readText(`/boot/config-${release}`) ?? readText(`/lib/modules/${release}/config`) ?? (await packedConfig());
 }

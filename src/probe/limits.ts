@@ -12,7 +12,10 @@ export function limitFindings({ read }: Machine): Finding[] {
   ];
 }
 
-/** Soft limit of one line of /proc/self/limits: a number, `null` for unlimited, undefined where it is not told. */
+/**
+ * Soft limit of one line of /proc/self/limits: a number, `null` for unlimited, undefined where it
+ * is not told.
+ */
 function softLimit(text: string, label: string): number | null | undefined {
   const line = text.split("\n").find((candidate) => candidate.startsWith(label));
   const soft = /^\s+(\d+|unlimited)\s/.exec(line?.slice(label.length) ?? "")?.[1];

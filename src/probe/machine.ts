@@ -22,7 +22,10 @@ export interface Machine {
   processors(): number;
   /** Magic number of the file system that a path lies on. Rejects where the path is not there. */
   fileSystemType(path: string): Promise<number>;
-  /** The path itself when it is a regular file; of a folder one in it, weights first; undefined where there is none. */
+  /**
+   * The path itself when it is a regular file; of a folder one in it, weights first; undefined
+   * where there is none.
+   */
   fileAt(path: string): Promise<string | undefined>;
   readonly environment: NodeJS.ProcessEnv;
   readonly nodeVersion: string;

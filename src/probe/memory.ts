@@ -9,12 +9,16 @@ export interface AvailableMemory {
   readonly limitedBy: string;
 }
 
-/** A limit of this size or more means none: version 1 writes the largest multiple of a page below 2^63. */
+/**
+ * A limit of this size or more means none: version 1 writes the largest multiple of a page below
+ * 2^63.
+ */
 const unlimitedBytes = 2 ** 60;
 
 /**
- * The smaller of the machine's MemAvailable (proc_meminfo(5)) and what each control group above this process has left: its limit less its
- * usage, where file cache counts as free because the kernel drops it first. Swap is not counted. Reads a handful of kernel files.
+ * The smaller of the machine's MemAvailable (proc_meminfo(5)) and what each control group above
+ * this process has left: its limit less its usage, where file cache counts as free because the
+ * kernel drops it first. Swap is not counted. Reads a handful of kernel files.
  */
 export function readAvailableMemory(read: ReadText = readText): AvailableMemory {
   let bytes: number | null = null;
@@ -40,8 +44,9 @@ export interface MemoryLimit {
 }
 
 /**
- * Where a group's limits and its usage stand. Above `memory.high` nothing is killed, and everything crawls: it counts as a limit. Version 1's
- * limit on memory and swap is never below that on memory, and none where that is none.
+ * Where a group's limits and its usage stand. Above `memory.high` nothing is killed, and everything
+ * crawls: it counts as a limit. Version 1's limit on memory and swap is never below that on memory,
+ * and none where that is none.
  */
 const counters = {
   1: {
@@ -58,7 +63,10 @@ const counters = {
   },
 } as const;
 
-/** The limits on this process's memory that control groups set, those of its own group first. Files that cannot matter are not read. */
+/**
+ * The limits on this process's memory that control groups set, those of its own group first. Files
+ * that cannot matter are not read.
+ */
 export function readMemoryLimits(read: ReadText = readText): MemoryLimit[] {
   const limits: MemoryLimit[] = [];
   for (const { version, folders } of cgroupFolders("memory", read)) {

@@ -33,7 +33,9 @@ export async function nixlFinding(options: NixlApiOptions, environment: NodeJS.P
   }
 }
 
-/** Plugins that NIXL finds, by their files; whether one can be loaded is seen when an agent is made. */
+/**
+ * Plugins that NIXL finds, by their files; whether one can be loaded is seen when an agent is made.
+ */
 function pluginsBeside(library: string, environment: NodeJS.ProcessEnv): string[] {
   const folder = environment.NIXL_PLUGIN_DIR || join(dirname(library), "plugins");
   if (!existsSync(folder)) return [];

@@ -10,8 +10,9 @@ const instead = "or load nvidia_fs";
 type P2pDmaMachine = Pick<Machine, "read" | "list" | "kernelConfig">;
 
 /**
- * Reads from NVMe straight to a GPU by the kernel's own PCI P2PDMA, without nvidia_fs. What it takes: "NVMe P2PDMA Troubleshooting" in the
- * GPUDirect Storage troubleshooting guide; how a device offers its memory: Documentation/ABI/testing/sysfs-bus-pci, `p2pmem`.
+ * Reads from NVMe straight to a GPU by the kernel's own PCI P2PDMA, without nvidia_fs. What it
+ * takes: "NVMe P2PDMA Troubleshooting" in the GPUDirect Storage troubleshooting guide; how a device
+ * offers its memory: Documentation/ABI/testing/sysfs-bus-pci, `p2pmem`.
  */
 export async function p2pDmaFinding({ read, list, kernelConfig }: P2pDmaMachine): Promise<Finding> {
   const devices = list(devicesFolder)?.filter((device) => read(`${devicesFolder}/${device}/vendor`)?.trim() === nvidiaVendor);

@@ -46,9 +46,11 @@ function workingDirectory(): string {
 }
 
 /**
- * Finds out what this machine can do, without changing anything: opens one file, makes and closes one ring, reads a few files of the kernel;
- * a process of its own loads the libraries of NIXL, CUDA and cuFile, so that none of them gets into this one, prints, or takes it down.
- * Never throws; what cannot be found out is a finding too. Each that is missing is published as the event `probe.reason`.
+ * Finds out what this machine can do, without changing anything: opens one file, makes and closes
+ * one ring, reads a few files of the kernel; a process of its own loads the libraries of NIXL, CUDA
+ * and cuFile, so that none of them gets into this one, prints, or takes it down. Never throws; what
+ * cannot be found out is a finding too. Each that is missing is published as the event
+ * `probe.reason`.
  * @param path checkpoint, or folder where checkpoints lie; default: the working directory
  */
 export async function probe(path: string = workingDirectory(), options: NixlApiOptions = {}): Promise<ProbeReport> {

@@ -26,7 +26,10 @@ export function usableProcessors(machine: Machine): number | null {
   }
 }
 
-/** Processors' worth of time that the tightest control group allows, or null where none sets a limit. */
+/**
+ * Processors' worth of time that the tightest control group allows, or null where none sets a
+ * limit.
+ */
 export function readCpuQuota(read: ReadText): number | null {
   let smallest: number | null = null;
   for (const { version, folders } of cgroupFolders("cpu", read)) {

@@ -1,6 +1,9 @@
 import { requireInteger } from "../units.js";
 
-/** Kinds of sample checkpoints: a dense transformer, thousands of small expert tensors, a few fused ones. */
+/**
+ * Kinds of sample checkpoints: a dense transformer, thousands of small expert tensors, a few fused
+ * ones.
+ */
 export const sampleShapes = ["llama", "many-small", "few-large"] as const;
 export type SampleShape = (typeof sampleShapes)[number];
 
@@ -18,8 +21,9 @@ const elementBytes = 2;
 export const leastSampleBytes: Readonly<Record<SampleShape, number>> = { llama: 64 * 1024, "many-small": 1024 * 1024, "few-large": 1024 };
 
 /**
- * Names and shapes of a sample of about `bytes` bytes, in the order of the layers. The vocabulary takes up the remainder, so the sum is
- * within one row of the embedding (and of the head) of what was asked.
+ * Names and shapes of a sample of about `bytes` bytes, in the order of the layers. The vocabulary
+ * takes up the remainder, so the sum is within one row of the embedding (and of the head) of what
+ * was asked.
  * @throws ERR_OPTION_INVALID when `bytes` is below {@link leastSampleBytes}
  */
 export function sampleTensors(shape: SampleShape, bytes: number): SampleTensor[] {
@@ -56,7 +60,10 @@ function attention(i: number, hidden: number): SampleTensor[] {
   ];
 }
 
-/** Proportions of Llama 3 8B (hidden 4096, feed-forward 3.5 times that, 32 layers, vocabulary 128,256), scaled to `bytes`. */
+/**
+ * Proportions of Llama 3 8B (hidden 4096, feed-forward 3.5 times that, 32 layers, vocabulary
+ * 128,256), scaled to `bytes`.
+ */
 function llama(bytes: number): SampleTensor[] {
   const layerCount = (hidden: number) => Math.max(2, Math.round(hidden / 128));
   // 26 bytes per squared width and layer: 13 weights of two bytes each; 125: embedding and head.

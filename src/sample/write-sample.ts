@@ -32,9 +32,11 @@ export interface Sample {
 const blockBytes = 4 * 1024 * 1024;
 
 /**
- * Writes a checkpoint with real names and proportions into `folder`. The bytes are noise (an AES-CTR key stream), so they do not compress and
- * read as any BF16 value, NaN among them. Files get their names once they are whole and on the disk; a failure or an abort leaves none behind.
- * @throws ERR_OPTION_INVALID, ERR_SAMPLE_EXISTS, ERR_SAMPLE_NO_SPACE, ERR_SAMPLE_WRITE, or the reason of `signal`
+ * Writes a checkpoint with real names and proportions into `folder`. The bytes are noise (an
+ * AES-CTR key stream), so they do not compress and read as any BF16 value, NaN among them. Files
+ * get their names once they are whole and on the disk; a failure or an abort leaves none behind.
+ * @throws ERR_OPTION_INVALID, ERR_SAMPLE_EXISTS, ERR_SAMPLE_NO_SPACE, ERR_SAMPLE_WRITE, or the
+ *   reason of `signal`
  */
 export async function writeSample(folder: string, options: SampleOptions): Promise<Sample> {
   const { shape, bytes, shards = 1, seed = 1, force = false, signal, onProgress } = options;
@@ -101,7 +103,11 @@ function split(tensors: readonly SampleTensor[], count: number): SampleTensor[][
   return parts;
 }
 
-/** Makes the folder, and those above it; false when it was there. Not `mkdir` with `recursive`: where a file system refuses with ENOENT under a folder that is there (/proc), Node never comes back from it. */
+/**
+ * Makes the folder, and those above it; false when it was there. Not `mkdir` with `recursive`:
+ * where a file system refuses with ENOENT under a folder that is there (/proc), Node never comes
+ * back from it.
+ */
 async function makeFolder(folder: string): Promise<boolean> {
   try {
     await mkdir(folder);
@@ -147,7 +153,10 @@ async function checkFolder(folder: string, totalBytes: number, force: boolean): 
   }
 }
 
-/** Header as the reference writer lays it out: entries by name, padded with spaces so that the data starts at a multiple of 8. */
+/**
+ * Header as the reference writer lays it out: entries by name, padded with spaces so that the data
+ * starts at a multiple of 8.
+ */
 function header(tensors: readonly SampleTensor[]): Buffer {
   const entries: Record<string, unknown> = { __metadata__: { format: "pt" } };
   let begin = 0;
@@ -194,7 +203,8 @@ async function writeShard(
       }
     }
     if (filled > 0) await flush();
-    // Clean pages can be dropped from the cache, and a file under its final name is whole whatever happens to the machine.
+    // Clean pages can be dropped from the cache, and a file under its final name is whole whatever
+    // happens to the machine.
     await file.datasync();
   } finally {
     await file.close();

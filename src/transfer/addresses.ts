@@ -18,7 +18,8 @@ export function addressBounds(address: BigUint64Array, length: Float64Array): { 
 const exactBases = 2n ** 52n;
 
 /**
- * Addresses `base + offset` as a column. Written as halves of 32 bits: making a bigint of each costs ten times as much.
+ * Addresses `base + offset` as a column. Written as halves of 32 bits: making a bigint of each
+ * costs ten times as much.
  */
 export function addressColumn(base: bigint, offsets: Float64Array): BigUint64Array {
   const column = new BigUint64Array(offsets.length);

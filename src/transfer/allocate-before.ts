@@ -4,7 +4,8 @@ import { before, type Limits } from "./limits.js";
 import { abandon } from "./waiting.js";
 
 /**
- * An allocation, no longer than until the deadline. One that comes later is given back; the error's `settled` tells when.
+ * An allocation, no longer than until the deadline. One that comes later is given back; the error's
+ * `settled` tells when.
  * @throws what `allocate` throws; ERR_TRANSFER_TIMEOUT; ERR_ABORTED
  */
 export async function allocateBefore(limits: Limits, request: AllocationRequest): Promise<Allocation> {

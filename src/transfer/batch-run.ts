@@ -4,8 +4,8 @@ import { deferred } from "./deferred.js";
 import type { Transfer } from "./driver.js";
 
 /**
- * A batch that is conducted here, from parts in flight. Its first failure is told at once and stops the parts; `settled` follows when the conduct
- * has ended, which gives back what it took.
+ * A batch that is conducted here, from parts in flight. Its first failure is told at once and stops
+ * the parts; `settled` follows when the conduct has ended, which gives back what it took.
  */
 export abstract class BatchRun<Summary> implements Transfer<Summary> {
   readonly done: Promise<Summary>;
@@ -27,7 +27,10 @@ export abstract class BatchRun<Summary> implements Transfer<Summary> {
     this.fail(errorOf("ERR_TRANSFER_ABORTED", "the reads were stopped"));
   }
 
-  /** Starts the conduct. It resolves when nothing is in flight, to the summary where there was no failure. */
+  /**
+   * Starts the conduct. It resolves when nothing is in flight, to the summary where there was no
+   * failure.
+   */
   protected conduct(work: Promise<Summary | undefined>): void {
     work
       .then(

@@ -9,7 +9,10 @@ import { whyGdsUnavailable } from "./gds/available.js";
 import { nixlDriver, submitNixl } from "./nixl/driver.js";
 import { stagedDriver } from "./staged/driver.js";
 
-/** Failures that say that NIXL or its plugin cannot be used here at all; they come before anything is read. */
+/**
+ * Failures that say that NIXL or its plugin cannot be used here at all; they come before anything
+ * is read.
+ */
 const unusable: readonly string[] = [
   "ERR_NIXL_NOT_FOUND",
   "ERR_NIXL_LOAD",
@@ -20,8 +23,9 @@ const unusable: readonly string[] = [
 ];
 
 /**
- * What `auto` is for the memory of a device: GPUDirect Storage by NIXL's plugin GDS_MT where the machine has what it needs, and for the files
- * that it can register; pinned buffers for all others. The summary says why for each file.
+ * What `auto` is for the memory of a device: GPUDirect Storage by NIXL's plugin GDS_MT where the
+ * machine has what it needs, and for the files that it can register; pinned buffers for all others.
+ * The summary says why for each file.
  */
 export const deviceDriver: TransferDriver = {
   name: "auto",
@@ -66,7 +70,10 @@ class DeviceBatch extends BatchRun<BatchSummary> {
     return joined(this.#batch, typeof direct === "string" ? undefined : direct, staged, reasons);
   }
 
-  /** Reads the files that can be registered, and notes why the others cannot. A text when none can be read so. */
+  /**
+   * Reads the files that can be registered, and notes why the others cannot. A text when none can
+   * be read so.
+   */
   async #direct(reasons: Map<number, string>): Promise<BatchSummary | string> {
     const onRefused = (file: number, error: ModelExpressError) => reasons.set(file, error.message);
     try {

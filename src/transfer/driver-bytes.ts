@@ -3,7 +3,9 @@ export interface ReadShape {
   readonly bytes: number;
   /** Contiguous ranges of files. */
   readonly ranges: number;
-  /** At most so many bytes cannot be read directly to their place: they go through bounce buffers. */
+  /**
+   * At most so many bytes cannot be read directly to their place: they go through bounce buffers.
+   */
   readonly bouncedBytes: number;
   /** So many bytes are read through the page cache even by drivers that would read directly. */
   readonly cachedBytes: number;
@@ -18,7 +20,10 @@ export interface ReadShape {
 export interface DriverBytes {
   /** Stacks of its threads, in user space and in the kernel, and what malloc keeps for each. */
   readonly threadBytes: number;
-  /** Reads in flight: the ring, and what the kernel holds for each; of a mapped file and of reads through the page cache the pages that are read ahead. */
+  /**
+   * Reads in flight: the ring, and what the kernel holds for each; of a mapped file and of reads
+   * through the page cache the pages that are read ahead.
+   */
   readonly ringBytes: number;
   /** Buffers of direct reads whose target is not aligned. */
   readonly bounceBytes: number;
@@ -36,13 +41,19 @@ export const noDriverBytes: DriverBytes = Object.freeze({
   libraryBytes: 0,
 });
 
-/** A stack of 16 KiB in the kernel; of the one in user space, and of malloc's arena for the thread, some pages are touched. */
+/**
+ * A stack of 16 KiB in the kernel; of the one in user space, and of malloc's arena for the thread,
+ * some pages are touched.
+ */
 export const bytesOfThread = 128 * 1024;
 
 /** Shorter ranges are read through the page cache. */
 export const minDirectBytes = 128 * 1024;
 
-/** What the kernel reads ahead of so many threads, and cannot drop meanwhile: one stretch for each, and two that are begun behind them. */
+/**
+ * What the kernel reads ahead of so many threads, and cannot drop meanwhile: one stretch for each,
+ * and two that are begun behind them.
+ */
 export function readAheadOf({ readAheadBytes }: ReadShape, bytes: number, threads: number): number {
   return Math.min(bytes, (2 + threads) * readAheadBytes);
 }

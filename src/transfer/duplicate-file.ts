@@ -4,7 +4,10 @@ import type { NativeFile } from "../native/addon.js";
 import { callNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
 
-/** A descriptor of one's own for an open file, at once: the caller may close his. @throws ERR_OPTION_INVALID, ERR_TRANSFER_OPEN */
+/**
+ * A descriptor of one's own for an open file, at once: the caller may close his. @throws
+ * ERR_OPTION_INVALID, ERR_TRANSFER_OPEN
+ */
 export function duplicateFile(caller: string, file: number | FileHandle): NativeFile {
   const fd = typeof file === "object" && file !== null ? file.fd : file;
   if (!Number.isInteger(fd) || fd < 0 || fd >= 2 ** 31) {

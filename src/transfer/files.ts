@@ -2,7 +2,10 @@ import { entryOf } from "../columns.js";
 import type { ShardColumns, TransferFiles, TransferPieces } from "../native/addon.js";
 import { addon } from "../native/load.js";
 
-/** The files of a checkpoint as a transfer takes them: all of them, so that a shard's number is its row. */
+/**
+ * The files of a checkpoint as a transfer takes them: all of them, so that a shard's number is its
+ * row.
+ */
 export function transferFiles(shards: readonly { readonly file: string }[], columns: ShardColumns): TransferFiles {
   return {
     paths: shards.map((shard) => shard.file),
@@ -13,7 +16,10 @@ export function transferFiles(shards: readonly { readonly file: string }[], colu
   };
 }
 
-/** Blocks of each file, in bytes: a direct read goes from a multiple to a multiple, to an address that is congruent. */
+/**
+ * Blocks of each file, in bytes: a direct read goes from a multiple to a multiple, to an address
+ * that is congruent.
+ */
 export function directBlocks({ dioOffsetAlign, dioMemAlign }: Pick<TransferFiles, "dioOffsetAlign" | "dioMemAlign">): Uint32Array {
   const { offset, memory } = addon().directAlign(dioOffsetAlign, dioMemAlign);
   return offset.map((bytes, file) => Math.max(bytes, entryOf(memory, file)));

@@ -5,9 +5,10 @@ import type { Transfer, TransferBatch, TransferDriver } from "./driver.js";
 import { noDriverBytes, readAheadOf } from "./driver-bytes.js";
 
 /**
- * Maps the files privately (copy on write) over their place in a host arena: no byte is copied, pages come from the page cache when they are
- * touched. A file that is cut or overwritten while it is mapped changes the tensors, or kills the process at the next touch (SIGBUS), as with
- * every loader that maps.
+ * Maps the files privately (copy on write) over their place in a host arena: no byte is copied,
+ * pages come from the page cache when they are touched. A file that is cut or overwritten while it
+ * is mapped changes the tensors, or kills the process at the next touch (SIGBUS), as with every
+ * loader that maps.
  */
 export const mapDriver: TransferDriver = {
   name: "map",

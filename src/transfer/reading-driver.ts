@@ -7,17 +7,24 @@ import type { ForecastBatch, ForecastWay, Transfer, TransferBatch, TransferDrive
 import { bytesOfThread, type DriverBytes, minDirectBytes, noDriverBytes, type ReadShape, readAheadOf } from "./driver-bytes.js";
 import { largestBlock } from "./files.js";
 
-/** Longest direct read: where buffers are huge pages, one device request. Longer ones bring nothing, shorter ones cost requests. */
+/**
+ * Longest direct read: where buffers are huge pages, one device request. Longer ones bring nothing,
+ * shorter ones cost requests.
+ */
 const maxDirectBytes = hugePageBytes;
 /**
- * Sixteen of them in flight keep a virtual disk nearly busy. A read that is queued has its memory already: so many let the disk go on while the host of
- * a virtual machine takes its time over a fresh page. An abort waits for them, a fraction of a second.
+ * Sixteen of them in flight keep a virtual disk nearly busy. A read that is queued has its memory
+ * already: so many let the disk go on while the host of a virtual machine takes its time over a
+ * fresh page. An abort waits for them, a fraction of a second.
  */
 const queueDepth = 256;
 
 /** Threads of the direct lane: one with the ring, and those that read where no ring can be used. */
 const directThreads = 1 + 8;
-/** The ring itself, and for each read in it the kernel's request with the list of the pages that it pins. */
+/**
+ * The ring itself, and for each read in it the kernel's request with the list of the pages that it
+ * pins.
+ */
 const ringBytes = 64 * 1024;
 const ringReadBytes = 10 * 1024;
 /** Bounce buffers in flight and one kept, and the length of each. */
@@ -42,7 +49,9 @@ export function lanesTake(shape: ReadShape, direct: boolean): DriverBytes {
   };
 }
 
-/** The three drivers that read files into memory differ only in which lanes the native side may use. */
+/**
+ * The three drivers that read files into memory differ only in which lanes the native side may use.
+ */
 function readingDriver(name: ReadDriver): TransferDriver {
   return {
     name,
@@ -102,7 +111,12 @@ function startTransfer(batch: TransferBatch, settings: TransferSettings): Transf
 
 /** Buffered reads on several threads: the reference, which works wherever files can be read. */
 export const preadDriver = readingDriver("pread");
-/** Direct reads through io_uring, straight into place. Refusals of io_uring or O_DIRECT are errors. */
+/**
+ * Direct reads through io_uring, straight into place. Refusals of io_uring or O_DIRECT are errors.
+ */
 export const ioUringDriver = readingDriver("io_uring");
-/** Cached parts buffered, the rest direct, both at once; falls back where the machine refuses, and says so in the summary. */
+/**
+ * Cached parts buffered, the rest direct, both at once; falls back where the machine refuses, and
+ * says so in the summary.
+ */
 export const autoDriver = readingDriver("auto");

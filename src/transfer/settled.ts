@@ -14,8 +14,9 @@ export async function keepingAlive<T>(promise: Promise<T>): Promise<T> {
 }
 
 /**
- * Gives an error of ours the promise that tells when its reads are over, as its property `settled`. Reads that are stuck keep no process alive,
- * unless `settled` is asked for. Promises of one error add up. What is not ours, such as an error of the caller's backend, stays as it is.
+ * Gives an error of ours the promise that tells when its reads are over, as its property `settled`.
+ * Reads that are stuck keep no process alive, unless `settled` is asked for. Promises of one error
+ * add up. What is not ours, such as an error of the caller's backend, stays as it is.
  */
 export function withSettled(reason: unknown, settled: Promise<void>): unknown {
   if (!(reason instanceof ModelExpressError)) return reason;

@@ -7,7 +7,10 @@ import { keepingAlive, withSettled } from "./settled.js";
 
 /** Called at most this often, plus once at the end. */
 export const progressIntervalMs = 50;
-/** How long a failure waits for the other reads to end: usually they do at once, and then nothing is left behind when the caller learns of it. */
+/**
+ * How long a failure waits for the other reads to end: usually they do at once, and then nothing is
+ * left behind when the caller learns of it.
+ */
 const graceMs = 100;
 
 export interface Progress {
@@ -28,9 +31,11 @@ export interface WaitOptions {
 }
 
 /**
- * Waits for a transfer. At an abort, a deadline, a failed read or a throwing `onProgress` the transfer is aborted, and `cleanUp` runs once nothing
- * is in flight any more; the rejection comes at once (within a grace of 100 ms) and carries `settled`, which resolves after `cleanUp`.
- * @throws ERR_ABORTED, whose `cause` is the reason of `signal` or what `onProgress` threw; ERR_TRANSFER_TIMEOUT; the errors of the driver
+ * Waits for a transfer. At an abort, a deadline, a failed read or a throwing `onProgress` the
+ * transfer is aborted, and `cleanUp` runs once nothing is in flight any more; the rejection comes
+ * at once (within a grace of 100 ms) and carries `settled`, which resolves after `cleanUp`.
+ * @throws ERR_ABORTED, whose `cause` is the reason of `signal` or what `onProgress` threw;
+ *   ERR_TRANSFER_TIMEOUT; the errors of the driver
  */
 export async function awaitTransfer<Summary>(transfer: Transfer<Summary>, options: WaitOptions, cleanUp: () => unknown): Promise<Summary> {
   try {
@@ -40,7 +45,10 @@ export async function awaitTransfer<Summary>(transfer: Transfer<Summary>, option
   }
 }
 
-/** Waits for a transfer, and rejects at once, with nothing done about the reads in flight: {@link abandon} must follow. */
+/**
+ * Waits for a transfer, and rejects at once, with nothing done about the reads in flight:
+ * {@link abandon} must follow.
+ */
 export async function transferOutcome<Summary>(transfer: Transfer<Summary>, options: WaitOptions): Promise<Summary> {
   const stop = deferred<never>();
   // Rejections are only looked at through the race below.
@@ -82,8 +90,9 @@ export async function transferOutcome<Summary>(transfer: Transfer<Summary>, opti
 }
 
 /**
- * Aborts transfers that nobody wants any more. `cleanUp` runs once nothing of them is in flight; what it throws is published, so that it hides
- * nothing. Resolves to `reason`, with `settled` where it is an error of ours, within a grace of 100 ms.
+ * Aborts transfers that nobody wants any more. `cleanUp` runs once nothing of them is in flight;
+ * what it throws is published, so that it hides nothing. Resolves to `reason`, with `settled` where
+ * it is an error of ours, within a grace of 100 ms.
  */
 export async function abandon(transfers: readonly Transfer<unknown>[], reason: unknown, cleanUp: () => unknown): Promise<unknown> {
   for (const transfer of transfers) {

@@ -3,7 +3,10 @@ import { VmmArena } from "../../src/arena/arena.js";
 import { givenBack } from "../../src/arena/giving-back.js";
 import type { VmmBackend } from "../../src/arena/vmm-backend.js";
 
-/** What every arena does, whatever its backend. The backend must grant at least 16 TiB of address space and a few granules of memory. */
+/**
+ * What every arena does, whatever its backend. The backend must grant at least 16 TiB of address
+ * space and a few granules of memory.
+ */
 export function arenaContract(name: string, makeBackend: () => VmmBackend): void {
   describe(`arena over ${name}`, () => {
     /** An arena of `granules` granules, with its granularity `g`. */
@@ -13,7 +16,8 @@ export function arenaContract(name: string, makeBackend: () => VmmBackend): void
       return { arena: new VmmArena({ backend, totalBytes: granules * g }), g };
     }
 
-    // A device's memory goes back on other threads. What one test closed is not to be counted with the memory of the next.
+    // A device's memory goes back on other threads. What one test closed is not to be counted with
+    // the memory of the next.
     afterEach(givenBack);
 
     const counters = (arena: VmmArena) => [arena.usedBytes, arena.mappedBytes, arena.liveAllocationCount, arena.state];

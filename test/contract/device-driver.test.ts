@@ -11,8 +11,9 @@ import { describeNixl } from "../support/nixl.js";
 import { runNode } from "../support/run-node.js";
 
 /**
- * Loads checkpoints one after the other into memory of cuda:0, twice each: whole, and where all of it is selected as a stream of windows. What
- * tensors hold is hashed here from copies, and by `digest()`.
+ * Loads checkpoints one after the other into memory of cuda:0, twice each: whole, and where all of
+ * it is selected as a stream of windows. What tensors hold is hashed here from copies, and by
+ * `digest()`.
  */
 const script = `
 import fs from "node:fs";

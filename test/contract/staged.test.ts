@@ -88,7 +88,10 @@ async function expectSame(paths: readonly string[], rows: readonly Row[], cold =
   return found.summary;
 }
 
-/** What a batch leaves open, once closes under way have ended: nothing but contexts of backends that are still reachable. */
+/**
+ * What a batch leaves open, once closes under way have ended: nothing but contexts of backends that
+ * are still reachable.
+ */
 async function left(): Promise<OpenThing[]> {
   await givenBack();
   return readLedger(ledger).open.filter(({ kind }) => kind !== "context");

@@ -8,7 +8,10 @@ import { nixlLibrary, nixlMissing } from "../support/nixl.js";
 import { runMx } from "../support/run-node.js";
 import { buildSafetensors, pattern, writeIndex } from "../support/safetensors.js";
 
-/** What every command must do on a checkpoint that is well: exit code 0, nothing on stderr, and with `--json` one document on stdout. */
+/**
+ * What every command must do on a checkpoint that is well: exit code 0, nothing on stderr, and with
+ * `--json` one document on stdout.
+ */
 async function mx(...args: string[]) {
   const { code, stdout, stderr } = await runMx(args);
   expect([code, stderr], args.join(" ")).toEqual([0, ""]);
@@ -310,7 +313,8 @@ describe("mx bench", () => {
     const warm = found.rows.filter(({ cache }: { cache: string }) => cache === "warm");
     expect(warm.map(({ name }: { name: string }) => name)).toEqual(["plain read", "auto", "pread", "io_uring"]);
     expect(warm[0].ratioToPlain).toBe(1);
-    // The ratio is that of the very speeds shown: one that is above plain read's is never told as the slower one.
+    // The ratio is that of the very speeds shown: one that is above plain read's is never told as
+    // the slower one.
     for (const { ms, bytesPerSecond, ratioToPlain } of warm) {
       expect(ratioToPlain).toBeCloseTo(bytesPerSecond / warm[0].bytesPerSecond, 9);
       expect(ratioToPlain).toBeCloseTo(warm[0].ms / ms, 9);

@@ -15,7 +15,8 @@ async function scriptFor(shell: string): Promise<string> {
 }
 
 describe("mx completion", () => {
-  // What is typed, as bash cuts it into words, and what bash is given; nothing where bash completes paths by itself.
+  // What is typed, as bash cuts it into words, and what bash is given; nothing where bash completes
+  // paths by itself.
   it.each<[words: string[], expected: string]>([
     [["mx", "lo"], "load"],
     [["mx", ""], "inspect plan load verify probe sample bench completion help"],

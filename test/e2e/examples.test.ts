@@ -19,7 +19,10 @@ function commandLines(text: string): string[] {
   return [...text.matchAll(/^ *(mx .+)$/gm)].map(([, line = ""]) => line.replace(/ +# .*$/, ""));
 }
 
-/** A folder where everything lies that the examples name: a Llama in shards, by that name and as `./folder`, one file, and a Hub cache at home. */
+/**
+ * A folder where everything lies that the examples name: a Llama in shards, by that name and as
+ * `./folder`, one file, and a Hub cache at home.
+ */
 async function workplace() {
   const place = temporaryFolder();
   await writeSample(join(place, "Llama-3-8B"), { shape: "llama", bytes: 2 ** 20, shards: 4 });

@@ -6,7 +6,10 @@ import { temporaryFolder } from "../support/folders.js";
 import { type RunOptions, runMx } from "../support/run-node.js";
 import { buildSafetensors, rawHeader } from "../support/safetensors.js";
 
-/** Large enough that a read of its header does not reach the offset at which reads are made to go wrong. */
+/**
+ * Large enough that a read of its header does not reach the offset at which reads are made to go
+ * wrong.
+ */
 const sampleBytes = 4_000_000;
 const faultyOffset = 3_000_000;
 
@@ -16,7 +19,9 @@ function sampleFile() {
   return file;
 }
 
-/** Runs a command that must fail, as text and with `--json`, and checks the form of what it tells. */
+/**
+ * Runs a command that must fail, as text and with `--json`, and checks the form of what it tells.
+ */
 async function failing(args: string[], exit: number, code: string, options: RunOptions = {}) {
   const text = await runMx(args, options);
   expect([text.code, text.stdout], text.stderr).toEqual([exit, ""]);

@@ -6,7 +6,9 @@ import { root } from "../support/folders.js";
 import { runProgram } from "../support/run-node.js";
 import { unavailable } from "../support/unavailable.js";
 
-/** Runs a module over the stand-ins that has an arena on a device and the address of `bytes` in it. */
+/**
+ * Runs a module over the stand-ins that has an arena on a device and the address of `bytes` in it.
+ */
 function onDevice(bytes: number, script: string, under: readonly string[] = []) {
   const index = JSON.stringify(join(root, "dist/index.js"));
   const before = `import { readFileSync } from "node:fs";

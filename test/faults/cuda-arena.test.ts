@@ -6,7 +6,10 @@ import { fakesEnv, fakesFolder, type Ledger, readLedger } from "../support/fakes
 import { root, temporaryFolder } from "../support/folders.js";
 import { runNode } from "../support/run-node.js";
 
-/** An arena's life on CUDA. Prints the library, what was thrown where, what was published as failed, and the counters at the end. */
+/**
+ * An arena's life on CUDA. Prints the library, what was thrown where, what was published as failed,
+ * and the counters at the end.
+ */
 const life = `
 import { VmmArena } from ${JSON.stringify(`${root}dist/arena/arena.js`)};
 import { cudaBackend, cudaFacts } from ${JSON.stringify(`${root}dist/arena/cuda-backend.js`)};
@@ -56,7 +59,10 @@ async function live(plan: string): Promise<{ told: Told; ledger: Ledger }> {
   return { told: JSON.parse(stdout) as Told, ledger: readLedger(file) };
 }
 
-/** What a call that failed was to give back, and what the driver keeps because of that: more than this is never left. */
+/**
+ * What a call that failed was to give back, and what the driver keeps because of that: more than
+ * this is never left.
+ */
 const leftBy: Readonly<Record<string, readonly string[]>> = {
   cuMemUnmap: ["mapping", "reservation"],
   cuMemRelease: ["handle"],

@@ -5,7 +5,10 @@ import { fakesEnv, readLedger } from "../support/fakes.js";
 import { root, temporaryFolder } from "../support/folders.js";
 import { runNode } from "../support/run-node.js";
 
-/** The device of managers made before and after a library loaded into Node made another device's context current; argv: the library, or none. */
+/**
+ * The device of managers made before and after a library loaded into Node made another device's
+ * context current; argv: the library, or none.
+ */
 const script = `
 import { GdsTransferManager } from ${JSON.stringify(`${root}dist/index.js`)};
 const [library] = process.argv.slice(2);

@@ -355,7 +355,9 @@ describe.each(["cuDevicePrimaryCtxRetain", "cuMemGetInfo_v2", "cuMemCreate"])("a
   });
 });
 
-/** A file of holes, with a mark of its own in every mebibyte; and what its tensors' bytes hash to. */
+/**
+ * A file of holes, with a mark of its own in every mebibyte; and what its tensors' bytes hash to.
+ */
 function writeSparse(folder: string, lengths: Readonly<Record<string, number>>) {
   const header: Record<string, unknown> = {};
   let end = 0;

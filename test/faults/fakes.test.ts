@@ -4,7 +4,10 @@ import { fakesEnv, fakesProgram, type LedgerKind, readLedger } from "../support/
 import { temporaryFolder } from "../support/folders.js";
 import { runProgram } from "../support/run-node.js";
 
-/** Runs a scenario of a self-test; the C program checks every answer and says on stderr which was wrong. */
+/**
+ * Runs a scenario of a self-test; the C program checks every answer and says on stderr which was
+ * wrong.
+ */
 async function run(program: "cuda" | "cudart" | "cufile", scenario: string, plan = "") {
   const ledger = join(temporaryFolder(), "ledger");
   const finished = await runProgram(fakesProgram(program), [scenario], { env: fakesEnv({ plan, ledger }) });

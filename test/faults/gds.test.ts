@@ -10,8 +10,9 @@ import { planned, sweep } from "../support/sweep.js";
 const fileBytes = 400_000;
 
 /**
- * A load by GDS_MT into memory of cuda:0 that is two windows long, of the file and with the options in argv. Prints what was thrown where,
- * whether every byte is right, and what went wrong in clean-up.
+ * A load by GDS_MT into memory of cuda:0 that is two windows long, of the file and with the options
+ * in argv. Prints what was thrown where, whether every byte is right, and what went wrong in
+ * clean-up.
  */
 const load = `${atFault}
 import { GdsTransferManager } from ${JSON.stringify(`${root}dist/transfer/gds/manager.js`)};
@@ -82,7 +83,10 @@ describeNixl("a load by the real GDS_MT over the stand-ins", (nixl) => {
   };
 
   const folder = makeFolder();
-  /** cuFile's limit on registered bytes cuts windows of two chunks: without one a window has no less than 256 MiB. */
+  /**
+   * cuFile's limit on registered bytes cuts windows of two chunks: without one a window has no less
+   * than 256 MiB.
+   */
   const smallWindows = { CUFILE_ENV_PATH_JSON: join(folder, "small-windows.json") };
   beforeAll(() => {
     file = join(folder, "weights.bin");

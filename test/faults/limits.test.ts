@@ -15,7 +15,8 @@ const ioUringWorks = ioUringRefusal() === "";
 const { bytes: available } = readAvailableMemory();
 const roomFor = (bytes: number) => available === null || available > bytes;
 
-// Node itself has some 25 open: with 70 the loader must do with fewer files at a time than it likes to.
+// Node itself has some 25 open: with 70 the loader must do with fewer files at a time than it likes
+// to.
 describe.each([128, 70])("300 shards with %i descriptors", (descriptors) => {
   const env = { MX_TEST_DESCRIPTORS: String(descriptors) };
 
@@ -70,7 +71,10 @@ function sparse(tensors: readonly (readonly [name: string, length: number, marks
   return file;
 }
 
-/** Loads in a child, so that the memory goes at once, and tells the bytes at `places` of the tensor `t`, and what a view of the whole gives. */
+/**
+ * Loads in a child, so that the memory goes at once, and tells the bytes at `places` of the tensor
+ * `t`, and what a view of the whole gives.
+ */
 async function readPlaces(file: string, driver: string, places: readonly number[]): Promise<{ bytes: number[]; whole: number | string }> {
   const script = `
     import { loadCheckpoint } from "modelexpress-client";

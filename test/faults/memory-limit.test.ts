@@ -16,8 +16,9 @@ import { unavailable } from "../support/unavailable.js";
 const MIB = 2 ** 20;
 
 /**
- * Lowers the limit of its own group below what the plan says, and raises it step by step until the load is let pass; then that must end well.
- * Memory of a stand-in's device is this process's own, so it comes on top.
+ * Lowers the limit of its own group below what the plan says, and raises it step by step until the
+ * load is let pass; then that must end well. Memory of a stand-in's device is this process's own,
+ * so it comes on top.
  */
 const script = `
 import { readFileSync, writeFileSync } from "node:fs";

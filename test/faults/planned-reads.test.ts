@@ -12,7 +12,10 @@ const shards: readonly Tensors[] = [
   { second: { dtype: "U8", shape: [2 * MIB + 5] } },
 ];
 
-/** For every read that a load makes one load in which just that read goes wrong; on the ring these are its completions. */
+/**
+ * For every read that a load makes one load in which just that read goes wrong; on the ring these
+ * are its completions.
+ */
 describe.each(copyingDrivers)("each read of the driver %s in turn", (driver) => {
   async function sweep(go: (path: string, nth: number, arena: VmmArena) => Promise<void>): Promise<void> {
     using arena = new VmmArena({ backend: hostBackend(), totalBytes: 2048 * MIB });

@@ -7,8 +7,9 @@ import { runNode } from "../support/run-node.js";
 import { sweep } from "../support/sweep.js";
 
 /**
- * An arena on cuda:0 that is registered with GDS_MT, in one region if the driver proved it, asked to close meanwhile, and given back. What cannot
- * be given back at its turn is tried again by the agent's end, and the arena after that.
+ * An arena on cuda:0 that is registered with GDS_MT, in one region if the driver proved it, asked
+ * to close meanwhile, and given back. What cannot be given back at its turn is tried again by the
+ * agent's end, and the arena after that.
  */
 const life = `
 import { cudaBackend, NixlAgent, VmmArena } from ${JSON.stringify(`${root}dist/index.js`)};
@@ -55,7 +56,10 @@ interface Told {
   readonly regions: number;
 }
 
-/** Registers an arena on cuda:0 as argv says: plugin, allocations to make, those to free again, option. Prints how. */
+/**
+ * Registers an arena on cuda:0 as argv says: plugin, allocations to make, those to free again,
+ * option. Prints how.
+ */
 const layout = `
 import { cudaBackend, NixlAgent, VmmArena } from ${JSON.stringify(`${root}dist/index.js`)};
 const [plugin, count, freed, spanAllocations, spanHoles] = JSON.parse(process.argv[2]);

@@ -9,16 +9,17 @@ const MIB = 2 ** 20;
 const tensors = { a: { dtype: "U8", shape: [8 * MIB] } } as const;
 
 /**
- * Fewer mappings than this are no leak of the loads, which would leave one each: the C library keeps stacks and
- * heaps of threads that ended for the next ones.
+ * Fewer mappings than this are no leak of the loads, which would leave one each: the C library
+ * keeps stacks and heaps of threads that ended for the next ones.
  */
 const mappingsOfHeap = 45;
 /** Loads before anything is counted. */
 const warmUps = 20;
 
 /**
- * The counters, once threads that are about to end have ended and views that are gone have been swept, which the engine does on a thread of its
- * own: when there are no more than `before`, or as many as at the last look.
+ * The counters, once threads that are about to end have ended and views that are gone have been
+ * swept, which the engine does on a thread of its own: when there are no more than `before`, or as
+ * many as at the last look.
  */
 async function settledCounters(before?: ProcessCounters): Promise<ProcessCounters> {
   let last = processCounters();

@@ -11,7 +11,10 @@ import { testAddon } from "../support/test-addon.js";
 const MIB = 2 ** 20;
 const fileBytes = 20 * MIB;
 
-/** A batch into memory of cuda:0 that is several windows long. Prints what was thrown where, what was published, and whether every byte is right. */
+/**
+ * A batch into memory of cuda:0 that is several windows long. Prints what was thrown where, what
+ * was published, and whether every byte is right.
+ */
 const load = `${atFault}
 import { VmmArena } from ${JSON.stringify(`${root}dist/arena/arena.js`)};
 import { cudaBackend } from ${JSON.stringify(`${root}dist/arena/cuda-backend.js`)};
@@ -136,7 +139,10 @@ const lost: Readonly<Record<string, string>> = {
   cuMemHostUnregister: "host-registration",
 };
 
-/** Copies end before what they need goes; events and the stream go before the memory they were recorded for. */
+/**
+ * Copies end before what they need goes; events and the stream go before the memory they were
+ * recorded for.
+ */
 function requireOrder({ events, faults }: Ledger): void {
   const open: Record<string, number> = { copy: 0, event: 0, stream: 0, "host-registration": 0 };
   const before: Readonly<Record<string, readonly string[]>> = {
@@ -202,7 +208,8 @@ describe("a batch through pinned buffers", () => {
   });
 
   it("waits for copies in flight when a read fails", async () => {
-    // Only the last window has three reads: the second stalls, the third fails with EIO, and the copies of the other windows are slow.
+    // Only the last window has three reads: the second stalls, the third fails with EIO, and the
+    // copies of the other windows are slow.
     const { told, ledger } = await run("async-ms=300", { faults: [2, 2, 150, 0, 3, 5] });
     expect(told.thrown.map(([step, code]) => [step, code])).toEqual([["load", "ERR_TRANSFER_READ"]]);
     expect(ledger.peak.copy?.things).toBeGreaterThan(0);

@@ -25,7 +25,9 @@ const digests = Object.fromEntries(
   ]),
 );
 
-/** Loads the checkpoint above under a plan of faults; the second value says how often they struck. */
+/**
+ * Loads the checkpoint above under a plan of faults; the second value says how often they struck.
+ */
 async function load(plan: FaultPlan, options: LoadOptions, { cold = false, under = [] as string[] } = {}) {
   const path = writeCheckpoint(tensors);
   if (cold) evict(path);
@@ -91,7 +93,10 @@ describe("a read that fails", () => {
 });
 
 describe("O_DIRECT refused", () => {
-  /** Opening a checkpoint asks once for each device, so that the plan counts what a read through the page cache takes. */
+  /**
+   * Opening a checkpoint asks once for each device, so that the plan counts what a read through the
+   * page cache takes.
+   */
   const askedByOpening = 1;
 
   it("is no matter to pread, which never asks for it", async () => {

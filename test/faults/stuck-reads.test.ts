@@ -11,7 +11,10 @@ const tensors: Tensors = { a: { dtype: "U8", shape: [2 * MIB] }, b: { dtype: "U8
 /** A read over this offset never returns; the header is far before it. */
 const hangOffset = 1_500_000;
 
-/** Runs a script with `path` and the package's exports in scope in a process whose read of the checkpoint is stuck for ever; it must end by itself. */
+/**
+ * Runs a script with `path` and the package's exports in scope in a process whose read of the
+ * checkpoint is stuck for ever; it must end by itself.
+ */
 async function runStuck(body: string, options: RunOptions = {}): Promise<{ told: string; code: number | null; signal: string | null }> {
   const path = writeCheckpoint(tensors);
   const backwards = writeCheckpoint({ b: { dtype: "U8", shape: [100] }, a: { dtype: "U8", shape: [3_000_000] } });

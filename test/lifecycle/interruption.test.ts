@@ -39,7 +39,8 @@ describe.each(["hostBackend()", "new Wrapped()"])("over %s", (backend) => {
       const kept = () => virtualBytes() - before > ${totalBytes / 2};
       for (let turn = 0; kept() && turn < 1000; turn++) await new Promise((resolve) => setTimeout(resolve, 10));
       console.log(JSON.stringify({ refused: refused > 0, closed: arena.closed, kept: kept(), viewed: view.length }));`;
-    // The view is used to the end: one that is collected meanwhile would be refused as one whose memory was moved.
+    // The view is used to the end: one that is collected meanwhile would be refused as one whose
+    // memory was moved.
     expect(await runNode(script)).toMatchObject({ stdout: '{"refused":true,"closed":true,"kept":false,"viewed":0}\n', code: 0 });
   });
 

@@ -24,7 +24,10 @@ function residentPages(address: bigint, bytes: number): number {
   return count;
 }
 
-/** An arena with one allocation, of which the bytes [1 MiB, 1 MiB + 10,000) were moved out of their view. */
+/**
+ * An arena with one allocation, of which the bytes [1 MiB, 1 MiB + 10,000) were moved out of their
+ * view.
+ */
 async function movedOut(backend = hostBackend()) {
   const arena = new VmmArena({ backend, totalBytes: 4 * MIB });
   const address = arena.malloc(2 * MIB);

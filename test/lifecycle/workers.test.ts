@@ -35,7 +35,10 @@ const worker = `
     }
   }`;
 
-/** Runs a script that has `start(what)`, which makes a worker and resolves with its messages at its end, and `count()`, what the process holds. */
+/**
+ * Runs a script that has `start(what)`, which makes a worker and resolves with its messages at its
+ * end, and `count()`, what the process holds.
+ */
 async function run(driver: string, body: string): Promise<unknown> {
   const script = `
     import { readdirSync, readFileSync } from "node:fs";

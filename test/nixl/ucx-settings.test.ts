@@ -29,7 +29,8 @@ describeNixl("A process that loads UCX", (library) => {
     runNode(text, { args: [library], env: { UCX_LOG_LEVEL: "fatal", ...env } });
 
   describe("where the heap cannot grow", () => {
-    // malloc gives nothing of the heap back by itself, so that its end moves by what UCX does alone.
+    // malloc gives nothing of the heap back by itself, so that its end moves by what UCX does
+    // alone.
     const own = { MALLOC_TRIM_THRESHOLD_: String(2 ** 40) };
     const preloaded = (env: Readonly<Record<string, string>> = {}) =>
       run(script(""), { LD_PRELOAD: compile("blocked-heap.c", ["-shared", "-fPIC", "-ldl"]), ...own, ...env });

@@ -19,8 +19,9 @@ import { pattern } from "../support/safetensors.js";
 const mib = 2 ** 20;
 
 /**
- * Reads one tensor of the offer in argv, says so, then posts a read of all and waits for it as long as argv says. Prints what came of it, waits
- * until nothing is in flight, gives everything back and ends; where the read never settles it leaves out what would wait for it.
+ * Reads one tensor of the offer in argv, says so, then posts a read of all and waits for it as long
+ * as argv says. Prints what came of it, waits until nothing is in flight, gives everything back and
+ * ends; where the read never settles it leaves out what would wait for it.
  */
 const readingProcess = `
 import { NixlAgent, VmmArena, hostBackend } from ${JSON.stringify(`${root}dist/index.js`)};
@@ -73,7 +74,10 @@ interface Told {
   readonly busy: string;
 }
 
-/** Loads the checkpoint in argv into an arena, registers the arena once, prints metadata and the table of tensors, and ends with stdin. */
+/**
+ * Loads the checkpoint in argv into an arena, registers the arena once, prints metadata and the
+ * table of tensors, and ends with stdin.
+ */
 const source = `
 import { loadCheckpoint, VmmArena, hostBackend } from ${JSON.stringify(`${root}dist/index.js`)};
 import { NixlAgent } from ${JSON.stringify(`${root}dist/transfer/nixl/agent.js`)};
@@ -212,7 +216,8 @@ describeNixl("arena.register and reads by another process over UCX", (library) =
     return { child, ended, line: async () => (await lines.next()).value as string | undefined };
   }
 
-  // Over TCP every piece needs the other process's own progress, so that a stopped one holds the read in its middle.
+  // Over TCP every piece needs the other process's own progress, so that a stopped one holds the
+  // read in its middle.
   const tcp = { UCX_TLS: "tcp,self", UCX_LOG_LEVEL: "fatal" };
 
   it("ends with an error within the deadline when the other process is killed in the middle, and exits clean", {

@@ -14,7 +14,9 @@ import { testSeed } from "../support/seed.js";
 const availableMemory = { bytes: null, limitedBy: "unknown" };
 const KIB = 1024;
 
-/** Lengths around everything that matters: nothing, less than a block, about a block, and far more. */
+/**
+ * Lengths around everything that matters: nothing, less than a block, about a block, and far more.
+ */
 const lengths = fc.oneof(
   { weight: 2, arbitrary: fc.constant(0) },
   { weight: 5, arbitrary: fc.integer({ min: 1, max: 64 }) },
@@ -111,7 +113,8 @@ describe("a plan", () => {
       const tensors = tensorsOf(source, rows, addressOffset);
       expect(new Set(tensors.map(({ name }) => name))).toEqual(selected);
 
-      // Pieces ascend without overlap; cut at tensor bounds and joined again they are the tensors, at their addresses.
+      // Pieces ascend without overlap; cut at tensor bounds and joined again they are the tensors,
+      // at their addresses.
       let at = 0;
       let position = tensors[0]?.offset ?? 0;
       const filled = tensors.filter(({ length }) => length > 0);

@@ -3,7 +3,10 @@ import { nativeLibraryPath } from "../../src/arena/active-arena.js";
 import { addon } from "../../src/native/load.js";
 import { compile } from "./compile.js";
 
-/** A C library that allocates by the addon's symbols; every call runs on threads of its own. See c-caller.c. */
+/**
+ * A C library that allocates by the addon's symbols; every call runs on threads of its own. See
+ * c-caller.c.
+ */
 export interface CCaller {
   /** 0 for null; `touch` fills what was given with 0x5a. */
   malloc(bytes: number, device: number, touch?: 0 | 1): bigint;

@@ -5,7 +5,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { cacheFolder } from "./folders.js";
 
-/** Compiles a C file beside this one with `cc`, once for its contents, and returns the path of what came out. */
+/**
+ * Compiles a C file beside this one with `cc`, once for its contents, and returns the path of what
+ * came out.
+ */
 export function compile(source: string, flags: readonly string[]): string {
   const path = fileURLToPath(new URL(source, import.meta.url));
   const key = createHash("sha256").update(readFileSync(path)).update(flags.join("\0")).digest("hex").slice(0, 16);

@@ -5,18 +5,25 @@ import { join } from "node:path";
 import { cacheFolder, root } from "./folders.js";
 
 /**
- * The stand-ins for NVIDIA's libraries (native/fakes, described in docs/fault-injection.md): building them, running a child over them, and
- * reading what it left open. A child runs them by {@link fakesEnv}; this process never loads them.
+ * The stand-ins for NVIDIA's libraries (native/fakes, described in docs/fault-injection.md):
+ * building them, running a child over them, and reading what it left open. A child runs them by
+ * {@link fakesEnv}; this process never loads them.
  */
 
 const sources = join(root, "native/fakes");
 
-/** Folder with libcuda.so.1, libcudart.so.12, libcufile.so.0 and nixl/libnixl_capi.so. Built with `cc` once for the contents of the sources. */
+/**
+ * Folder with libcuda.so.1, libcudart.so.12, libcufile.so.0 and nixl/libnixl_capi.so. Built with
+ * `cc` once for the contents of the sources.
+ */
 export function fakesFolder(): string {
   return built("stand-ins", (folder) => ["sh", [join(sources, "build.sh"), folder]]);
 }
 
-/** A C program that checks a stand-in by itself; run it with the environment of {@link fakesEnv} and a scenario's name. */
+/**
+ * A C program that checks a stand-in by itself; run it with the environment of {@link fakesEnv} and
+ * a scenario's name.
+ */
 export function fakesProgram(name: "cuda" | "cudart" | "cufile" | "nixl"): string {
   const libraries = fakesFolder();
   const links = ["libcuda.so.1", "libcudart.so.12", "libcufile.so.0"].map((file) => `-l:${file}`);
@@ -61,7 +68,9 @@ export interface FakesOptions {
   readonly nixl?: string;
 }
 
-/** The environment of a child whose CUDA, cuFile and (where `nixl` is given) NIXL are the stand-ins. */
+/**
+ * The environment of a child whose CUDA, cuFile and (where `nixl` is given) NIXL are the stand-ins.
+ */
 export function fakesEnv(options: FakesOptions = {}): Record<string, string> {
   const folder = fakesFolder();
   const plan = typeof options.plan === "string" ? options.plan : (options.plan ?? []).join(";");
@@ -74,8 +83,9 @@ export function fakesEnv(options: FakesOptions = {}): Record<string, string> {
 }
 
 /**
- * Source for a child over the stand-ins: `atFault(then)` calls `then` once the ledger tells of a fault that took effect. What is aborted at that
- * moment, rather than after a time, is the same work on every machine.
+ * Source for a child over the stand-ins: `atFault(then)` calls `then` once the ledger tells of a
+ * fault that took effect. What is aborted at that moment, rather than after a time, is the same
+ * work on every machine.
  */
 export const atFault = `
 import { readFileSync as readNow } from "node:fs";
@@ -122,7 +132,10 @@ export type LedgerKind =
 
 export interface LedgerCall {
   readonly name: string;
-  /** Which call of this function it was in its process, from 1. A poll that heard the same as before has no line. */
+  /**
+   * Which call of this function it was in its process, from 1. A poll that heard the same as before
+   * has no line.
+   */
   readonly n: number;
   readonly status: number;
   readonly facts: string;

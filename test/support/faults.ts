@@ -19,7 +19,10 @@ export interface FaultPlan {
   readonly files?: string;
 }
 
-/** The environment of a process whose reads go wrong by this plan (see io-faults.c); `report` is a file for {@link faultHits}. */
+/**
+ * The environment of a process whose reads go wrong by this plan (see io-faults.c); `report` is a
+ * file for {@link faultHits}.
+ */
 export function faultEnv(plan: FaultPlan, report: string): Record<string, string> {
   const words = [
     plan.shortBytes === undefined ? undefined : `short=${plan.shortBytes}`,
@@ -39,7 +42,10 @@ export function faultEnv(plan: FaultPlan, report: string): Record<string, string
 
 export type FaultHits = Readonly<Record<"reads" | "short" | "eintr" | "fail" | "stall" | "hang" | "nodirect", number>>;
 
-/** How often each fault was dealt out, summed over all processes that reported; zeros when none did. A run without hits has tested nothing. */
+/**
+ * How often each fault was dealt out, summed over all processes that reported; zeros when none did.
+ * A run without hits has tested nothing.
+ */
 export function faultHits(report: string): FaultHits {
   const hits = { reads: 0, short: 0, eintr: 0, fail: 0, stall: 0, hang: 0, nodirect: 0 };
   const text = existsSync(report) ? readFileSync(report, "utf8") : "";
@@ -47,7 +53,10 @@ export function faultHits(report: string): FaultHits {
   return hits;
 }
 
-/** Words to put in front of a command (`under` of {@link RunOptions}) so that io_uring, or only its use, is refused in it with this errno. */
+/**
+ * Words to put in front of a command (`under` of {@link RunOptions}) so that io_uring, or only its
+ * use, is refused in it with this errno.
+ */
 export function withoutIoUring(errno: "EPERM" | "ENOSYS" | "EOPNOTSUPP", calls: "all" | "enter" = "all"): string[] {
   return [compile("without-io-uring.c", []), calls, errno];
 }

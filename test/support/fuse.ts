@@ -29,7 +29,9 @@ export interface FuseMount {
   unmount(): Promise<void>;
 }
 
-/** Mounts `backing`. Where the machine has no FUSE for this user, the test ends as not available. */
+/**
+ * Mounts `backing`. Where the machine has no FUSE for this user, the test ends as not available.
+ */
 export async function mountFuse(context: TestContext, backing: string, options: FuseOptions = {}): Promise<FuseMount> {
   const reason = fuseMissing();
   if (reason !== undefined) unavailable(context, reason);

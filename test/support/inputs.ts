@@ -6,7 +6,10 @@ import type { LoadOptions } from "../../src/loader/options.js";
 import type { Tensors } from "./loading.js";
 import { buildSafetensors, dataStartOf, writeIndex } from "./safetensors.js";
 
-/** One checkpoint and the way to load it; every driver must bring exactly the bytes that the files hold. */
+/**
+ * One checkpoint and the way to load it; every driver must bring exactly the bytes that the files
+ * hold.
+ */
 export interface Input {
   readonly shards: readonly Tensors[];
   readonly options?: LoadOptions;

@@ -29,8 +29,9 @@ export interface ChildOutcome {
 }
 
 /**
- * Loads in a process of its own, under faults and limits, with options that JSON can hold. The process must end by itself, with code 0.
- * MX_TEST_DESCRIPTORS limits its descriptors once its modules are loaded, which Node opens many of at a time.
+ * Loads in a process of its own, under faults and limits, with options that JSON can hold. The
+ * process must end by itself, with code 0. MX_TEST_DESCRIPTORS limits its descriptors once its
+ * modules are loaded, which Node opens many of at a time.
  */
 export async function loadInChild(path: string, options: LoadOptions, run: RunOptions = {}): Promise<ChildOutcome> {
   const { code, signal, stdout, stderr } = await runNode(script, { ...run, args: [path, JSON.stringify(options)] });

@@ -7,8 +7,8 @@ import { temporaryFolder } from "./folders.js";
 import { runNode } from "./run-node.js";
 
 /**
- * Loads in a child over the stand-ins and tells what came of it. Files of the kernel can be given other texts: Node's own reading of them is
- * replaced before the package is loaded.
+ * Loads in a child over the stand-ins and tells what came of it. Files of the kernel can be given
+ * other texts: Node's own reading of them is replaced before the package is loaded.
  */
 const script = `${atFault}
 import fs from "node:fs";
@@ -102,7 +102,10 @@ export interface DeviceRun {
   readonly awaitSettled?: boolean;
   /** Device of an arena of the caller's. */
   readonly arena?: string;
-  /** Whether every tensor is copied to the host as well. `late`: the model is closed, or the stream goes on, before its copies have ended. */
+  /**
+   * Whether every tensor is copied to the host as well. `late`: the model is closed, or the stream
+   * goes on, before its copies have ended.
+   */
   readonly copies?: boolean | "late";
   readonly stream?: boolean;
   readonly timeoutMs?: number;

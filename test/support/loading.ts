@@ -54,7 +54,10 @@ const refusal = (await addon().ioSupport(process.execPath)).ioUring ?? "";
 /** The copying drivers that this machine can run. */
 export const copyingDrivers: readonly DriverName[] = ioUringRefusal() === "" ? ["pread", "io_uring", "auto"] : ["pread", "auto"];
 
-/** A planned fault of the engine: the nth read (0: every one) fails with an errno, comes short, or stalls. */
+/**
+ * A planned fault of the engine: the nth read (0: every one) fails with an errno, comes short, or
+ * stalls.
+ */
 export type PlannedFault = { readonly nth: number } & (
   | { readonly errno: number }
   | { readonly shortBytes: number }

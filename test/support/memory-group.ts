@@ -6,7 +6,10 @@ import { readText } from "../../src/probe/read-text.js";
 import { sleep } from "./loading.js";
 import { unavailable } from "./unavailable.js";
 
-/** A control group whose memory can be limited, below the one that the tests run in. Goes away with the test. */
+/**
+ * A control group whose memory can be limited, below the one that the tests run in. Goes away with
+ * the test.
+ */
 export interface MemoryGroup {
   readonly folder: string;
   readonly version: 1 | 2;

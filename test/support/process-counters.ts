@@ -7,7 +7,10 @@ export interface ProcessCounters {
   /** Mapped address space and resident memory. */
   readonly virtualBytes: number;
   readonly residentBytes: number;
-  /** Number of memory mappings, the pages of V8's heap left out: they come and go with what the test allocates. */
+  /**
+   * Number of memory mappings, the pages of V8's heap left out: they come and go with what the test
+   * allocates.
+   */
   readonly mappings: number;
 }
 
@@ -35,7 +38,10 @@ function isPageOfV8(line: string): boolean {
   return inode === "0" && permissions === "rw-p" && end - start === v8PageBytes;
 }
 
-/** Collects garbage until finalizers have run; needs `--expose-gc`, which the test configuration gives. */
+/**
+ * Collects garbage until finalizers have run; needs `--expose-gc`, which the test configuration
+ * gives.
+ */
 export async function collectGarbage(): Promise<void> {
   if (globalThis.gc === undefined) throw new Error("run Node with --expose-gc");
   for (let round = 0; round < 3; round++) {

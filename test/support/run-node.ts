@@ -25,8 +25,8 @@ export interface Finished {
 }
 
 /**
- * Runs an ES module given as text in a Node process of its own. It imports the built package by `modelexpress-client` (its own name), and
- * anything in `dist/` by path; what it learned it prints.
+ * Runs an ES module given as text in a Node process of its own. It imports the built package by
+ * `modelexpress-client` (its own name), and anything in `dist/` by path; what it learned it prints.
  */
 export async function runNode(script: string, options: RunOptions = {}): Promise<Finished> {
   // Inside the clone, so that the package's own name and its dependencies resolve.

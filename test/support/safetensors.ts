@@ -11,7 +11,10 @@ export interface TensorSpec {
 
 export interface SafetensorsOptions {
   readonly metadata?: Readonly<Record<string, string>>;
-  /** The data starts at a multiple of this many bytes. Default 8, as the reference writer does; 1 pads nothing. */
+  /**
+   * The data starts at a multiple of this many bytes. Default 8, as the reference writer does; 1
+   * pads nothing.
+   */
   readonly pad?: number;
 }
 
@@ -34,7 +37,10 @@ export function buildSafetensors(tensors: Readonly<Record<string, TensorSpec>>, 
   return Buffer.concat([rawHeader(JSON.stringify(header), options.pad), ...data]);
 }
 
-/** Length prefix and header text, as it is; the text is padded with spaces so that what follows starts at a multiple of `pad`. */
+/**
+ * Length prefix and header text, as it is; the text is padded with spaces so that what follows
+ * starts at a multiple of `pad`.
+ */
 export function rawHeader(text: string | Uint8Array, pad = 8): Buffer {
   const body = Buffer.from(text as string);
   const out = Buffer.alloc(Math.ceil((8 + body.length) / pad) * pad, " ");
@@ -50,7 +56,10 @@ export function byteLengthOf(dtype: Dtype, shape: readonly number[]): number {
   return (shape.reduce((product, dim) => product * dim, 1) * bits) / 8;
 }
 
-/** Bytes that differ from name to name and from place to place, so that a chunk read to a wrong place shows. */
+/**
+ * Bytes that differ from name to name and from place to place, so that a chunk read to a wrong
+ * place shows.
+ */
 export function pattern(name: string, length: number): Buffer {
   let state = [...name].reduce((hash, character) => Math.imul(hash ^ (character.codePointAt(0) ?? 0), 0x01000193), 0x811c9dc5);
   const out = Buffer.alloc(length);

@@ -1,6 +1,9 @@
 import { onTestFailed } from "vitest";
 
-/** A random stream for one test: `TEST_SEED` in the environment sets the seed, and a test that fails prints it. */
+/**
+ * A random stream for one test: `TEST_SEED` in the environment sets the seed, and a test that fails
+ * prints it.
+ */
 export interface RandomStream {
   readonly seed: number;
   /** A number in [0, 1). */

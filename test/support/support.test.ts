@@ -7,7 +7,9 @@ import { temporaryFolder } from "./folders.js";
 import { runNode, runProgram } from "./run-node.js";
 import { buildSafetensors } from "./safetensors.js";
 
-/** The test tools themselves: a fault tool that deals out nothing would make every fault test pass. */
+/**
+ * The test tools themselves: a fault tool that deals out nothing would make every fault test pass.
+ */
 describe("io-faults", () => {
   const readAll = `
     import { openSync, readSync } from "node:fs";

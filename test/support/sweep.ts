@@ -20,11 +20,17 @@ const held: Readonly<Record<string, readonly string[]>> = {
   nixl_capi_destroy_agent: ["cufile-driver", "nixl-agent"],
 };
 
-/** Calls whose failure takes nothing from the load: NIXL, CUDA or this package has another way, or nobody to tell. */
+/**
+ * Calls whose failure takes nothing from the load: NIXL, CUDA or this package has another way, or
+ * nobody to tell.
+ */
 const harmless =
   /^(cuFile(BufRegister|HandleDeregister|DriverClose_v2)|cuMemGetHandleForAddressRange|cuCtx\w+|cuDevicePrimaryCtxRelease_v2|nixl_capi_(destroy_(mem_list|string_list|reg_dlist|xfer_dlist|params)|string_list_get))$/;
 
-/** NIXL keeps this failure to its log and forgets the buffer, so that nobody can know that it is still registered. */
+/**
+ * NIXL keeps this failure to its log and forgets the buffer, so that nobody can know that it is
+ * still registered.
+ */
 const hidden = "cuFileBufDeregister";
 
 function statusOf(name: string): string {
@@ -48,9 +54,11 @@ export function planned(counts: Ledger["counts"]): { name: string; n: number }[]
 }
 
 /**
- * Fails call n of every function for every n, and expects each time: documented codes, exactly one thrown where the failure matters, no crash,
- * and nothing left open save what the failed release itself held.
- * @param recovers true where another way may be taken after a failure, so that nothing needs to be thrown
+ * Fails call n of every function for every n, and expects each time: documented codes, exactly one
+ * thrown where the failure matters, no crash, and nothing left open save what the failed release
+ * itself held.
+ * @param recovers true where another way may be taken after a failure, so that nothing needs to be
+ *   thrown
  */
 export async function sweep(counts: Ledger["counts"], run: (plan: string) => Promise<Swept>, recovers = false): Promise<void> {
   const faults = planned(counts);

@@ -8,8 +8,9 @@ declare module "vitest" {
 }
 
 /**
- * Ends a test that needs what only the machine can give: a kernel feature, a privilege. `npm test` counts it as not available, apart from what is
- * skipped because nobody fetched it, which fails under CI=true.
+ * Ends a test that needs what only the machine can give: a kernel feature, a privilege. `npm test`
+ * counts it as not available, apart from what is skipped because nobody fetched it, which fails
+ * under CI=true.
  */
 export function unavailable(context: TestContext, reason: string): never {
   context.task.meta.unavailable = reason;

@@ -209,7 +209,10 @@ describe("mx_malloc and mx_free, called from C on threads of its own", () => {
   });
 });
 
-/** Closes an arena that threads allocate in: at once, or when the calls have ended that began before it was no longer active. */
+/**
+ * Closes an arena that threads allocate in: at once, or when the calls have ended that began before
+ * it was no longer active.
+ */
 async function closeUnderCallers(arena: VmmArena): Promise<void> {
   const close = () => {
     try {

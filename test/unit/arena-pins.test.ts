@@ -8,7 +8,10 @@ import { addon } from "../../src/native/load.js";
 import { temporaryFolder } from "../support/folders.js";
 import { planFaults } from "../support/loading.js";
 
-/** Reads 4096 bytes of 7 to `address`, natively, and takes `stallMs` for it. Resolves when nothing is in flight any more. */
+/**
+ * Reads 4096 bytes of 7 to `address`, natively, and takes `stallMs` for it. Resolves when nothing
+ * is in flight any more.
+ */
 function slowRead(arena: VmmArena, address: bigint, stallMs: number): Promise<void> {
   const file = join(temporaryFolder(), "bytes");
   writeFileSync(file, Buffer.alloc(4096, 7));

@@ -8,7 +8,8 @@ describe("bench statistics", () => {
     expect(() => median([])).toThrow("a median needs a value");
   });
 
-  // Binomial tables: of 15 values the 4th least and greatest, of 6 the least and greatest, of 20 the 6th.
+  // Binomial tables: of 15 values the 4th least and greatest, of 6 the least and greatest, of 20
+  // the 6th.
   it.each([
     [15, 4, 12, 0.9648],
     [6, 1, 6, 0.9688],

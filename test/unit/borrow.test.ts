@@ -41,7 +41,8 @@ describe("tensor.use()", () => {
       const { port } = server.address() as AddressInfo;
       const received = new Promise<Buffer>((resolve, reject) => {
         request({ host: "127.0.0.1", port }, (response) => {
-          // Sockets hold a few megabytes: most of the body still has to leave the memory when the model is told to close.
+          // Sockets hold a few megabytes: most of the body still has to leave the memory when the
+          // model is told to close.
           const closing = model.close();
           resolve(Promise.all([buffer(response), closing]).then(([body]) => body));
         })

@@ -10,7 +10,9 @@ import { buildSafetensors, rawHeader, writeIndex } from "../support/safetensors.
 
 const bytes = (name: string, length = 4) => buildSafetensors({ [name]: { dtype: "U8", shape: [length] } });
 
-/** A folder with these files; a string is the text of a file, an object the weight map of an index. */
+/**
+ * A folder with these files; a string is the text of a file, an object the weight map of an index.
+ */
 function folderOf(files: Readonly<Record<string, Buffer | string | Readonly<Record<string, string>>>>): string {
   const folder = temporaryFolder();
   for (const [name, contents] of Object.entries(files)) {

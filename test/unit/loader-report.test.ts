@@ -6,7 +6,10 @@ import { evict, ioUringRefusal, planFaults, writeCheckpoint, writeShards } from 
 
 const MIB = 2 ** 20;
 const EINVAL = 22;
-/** After a header of 8 + 56 or 8 + 64 bytes: not one whole direct-I/O block at the start, a large middle, a tail. */
+/**
+ * After a header of 8 + 56 or 8 + 64 bytes: not one whole direct-I/O block at the start, a large
+ * middle, a tail.
+ */
 const tensors = { a: { dtype: "U8", shape: [3 * MIB] } } as const;
 const anyTime = expect.any(Number);
 const times = { openMs: anyTime, planMs: anyTime, allocateMs: anyTime, transferMs: anyTime, totalMs: anyTime };
@@ -74,7 +77,8 @@ describe("the report of a load", () => {
   it.skipIf(ioUringRefusal() !== "")(
     "auto, where a direct read is refused: that part buffered, and the reason, which is published too",
     async () => {
-      // Whole blocks from the first byte to the last, far behind what was read ahead with the header: the first read is a direct one.
+      // Whole blocks from the first byte to the last, far behind what was read ahead with the
+      // header: the first read is a direct one.
       const path = writeCheckpoint({ a: { dtype: "U8", shape: [8 * MIB] }, b: { dtype: "U8", shape: [4 * MIB] } }, { pad: 4096 });
       evict(path);
       planFaults({ nth: 1, errno: EINVAL });

@@ -50,7 +50,10 @@ function fileOf(folder: string, name: string): string | undefined {
 /** Folder in which the submodules of a file lie. */
 const folderOf = (file: string) => (file.endsWith("/mod.rs") || file.endsWith("/lib.rs") ? dirname(file) : file.slice(0, -".rs".length));
 
-/** The file that a path leads to from a module: through submodules, then through what the last one exports of its own. */
+/**
+ * The file that a path leads to from a module: through submodules, then through what the last one
+ * exports of its own.
+ */
 function target(from: string, names: readonly string[]): string {
   const [name, ...rest] = names;
   if (name === undefined) return from;

@@ -128,7 +128,8 @@ describe("writeSample", () => {
     expect(await digests(8, 7)).toEqual(one);
     expect(await digests(1, 8)).not.toEqual(one);
     expect(new Set(Object.values(one)).size).toBe(8);
-    // By OpenSSL: AES-128-CTR over 1024 zeros, key and counter the first halves of SHA-256 of "seed 7" and of "name model....".
+    // By OpenSSL: AES-128-CTR over 1024 zeros, key and counter the first halves of SHA-256 of
+    // "seed 7" and of "name model....".
     expect(one["model.layers.0.mlp.experts.down_proj"]).toBe("7e2df538f8c53f6ab516e5efcaefa8233bf08429e59bb560d4677a4500bc3103");
   });
 

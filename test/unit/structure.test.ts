@@ -6,7 +6,10 @@ import { root } from "../support/folders.js";
 
 const source = join(root, "src");
 
-/** Parts of `src/` by layer, the lowest first: a module imports from its own layer and from lower ones. */
+/**
+ * Parts of `src/` by layer, the lowest first: a module imports from its own layer and from lower
+ * ones.
+ */
 const layers = [
   ["aborts.ts", "columns.ts", "error-codes.ts", "errors.ts", "events.ts", "inspection.ts", "plain-data.ts", "units.ts", "envs.ts"],
   ["native", "checkpoint"],
@@ -23,6 +26,7 @@ function filesUnder(folder: string, extension: string): string[] {
 }
 
 const modules = filesUnder(source, ".ts");
+const textLines = (file: string) => readFileSync(file, "utf8").split("\n");
 
 /** Part of `src/` that a module belongs to: a folder, or a file that lies in none. */
 function partOf(file: string): string {
@@ -122,6 +126,23 @@ describe("the sources", () => {
   it("take no missing path, plugin or reason of a column for an empty one", () => {
     const silent = /\.(?:paths|plugins|fallback|names|files)\[[^\]]*\]\s*\?\?\s*""/;
     expect(modules.filter((file) => silent.test(readFileSync(file, "utf8"))).map((file) => relative(source, file))).toEqual([]);
+  });
+
+  it("have no comment wider than 100 columns, and the documentation no paragraph", () => {
+    const comment = /^\s*(?:\/\/|\/\*\*|\*\s)/;
+    const code = [...modules, ...filesUnder(join(root, "native"), ".rs")].filter((file) => !file.endsWith(".d.ts"));
+    const pages = [
+      "README.md",
+      "CONTRIBUTING.md",
+      ...["architecture", "fault-injection", "glossary", "hardware"].map((name) => `docs/${name}.md`),
+    ];
+    // Tables stay as wide as they are, as do examples, and what the benchmark writes of the machine.
+    const prose = (text: string) => text.replace(/^```[\s\S]*?^```/gm, "").replace(/^(?:\||Measured on ).*$/gm, "");
+    const wide = (file: string, lines: readonly string[]) =>
+      lines.filter((line) => line.length > 100 && line.trim().includes(" ")).map((line) => `${relative(root, file)}: ${line}`);
+    const comments = (file: string) => textLines(file).filter((line) => comment.test(line) && !/biome-ignore|\/\/! \|/.test(line));
+    expect(code.flatMap((file) => wide(file, comments(file)))).toEqual([]);
+    expect(pages.flatMap((page) => wide(page, prose(readFileSync(join(root, page), "utf8")).split("\n")))).toEqual([]);
   });
 
   it("write nothing to the standard streams, but for the command", () => {

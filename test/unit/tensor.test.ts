@@ -102,7 +102,8 @@ describe("typed()", () => {
   it("refuses a tensor that packed placement left off its element size, which bytes() does not mind", async () => {
     const path = writeCheckpoint({ one: { dtype: "U8", shape: [1] }, f: { dtype: "F32", shape: [1], bytes: hex("00 00 80 3f") } });
     await using packed = await loadCheckpoint(path, { placement: "packed" });
-    // The reference for packed placement is the tensor with the largest alignment, so a second one of another offset must be off.
+    // The reference for packed placement is the tensor with the largest alignment, so a second one
+    // of another offset must be off.
     await using aligned = await loadCheckpoint(path);
     expect(aligned.tensors.get("f")?.typed()).toEqual(new Float32Array([1]));
     const tensor = packed.tensors.get("f");

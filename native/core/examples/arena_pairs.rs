@@ -1,5 +1,5 @@
-//! Times malloc + free over a backend that does nothing. Prints one line of JSON: nanoseconds a pair and pairs a second with one thread and
-//! with two at once, the median of several rounds each.
+//! Times malloc + free over a backend that does nothing. Prints one line of JSON: nanoseconds a
+//! pair and pairs a second with one thread and with two at once, the median of several rounds each.
 
 use std::sync::{Arc, Barrier};
 use std::time::Instant;

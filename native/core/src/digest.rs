@@ -15,7 +15,8 @@ use crate::sys;
 pub const DIGEST_BYTES: usize = 32;
 const FILE_BLOCK_BYTES: usize = 1 << 20;
 
-/// Digests of memory ranges `(address, length)`, one after the other in the order given. ERR_ARENA_OUT_OF_MEMORY
+/// Digests of memory ranges `(address, length)`, one after the other in the order given.
+/// ERR_ARENA_OUT_OF_MEMORY
 ///
 /// # Safety
 /// Every range is readable memory that stays mapped until the call returns.

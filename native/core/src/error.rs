@@ -56,7 +56,8 @@ impl Error {
         self
     }
 
-    /// Adds the errno of a failed system call as `errno` (name) and `operation`, and ends the message with its meaning.
+    /// Adds the errno of a failed system call as `errno` (name) and `operation`, and ends the
+    /// message with its meaning.
     pub fn caused_by(mut self, operation: &'static str, cause: &io::Error) -> Self {
         let number = cause.raw_os_error().unwrap_or(0);
         self.message = format!("{}: {}", self.message, describe_errno(number, cause));

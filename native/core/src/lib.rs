@@ -1,4 +1,5 @@
-//! Memory, arena, checkpoint headers and byte movement. No Node in here: everything is tested with `cargo test`.
+//! Memory, arena, checkpoint headers and byte movement. No Node in here: everything is tested with
+//! `cargo test`.
 
 pub mod arena;
 pub mod checkpoint;

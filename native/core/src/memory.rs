@@ -1,10 +1,12 @@
-//! Buffers of the size of an input: where there is no memory for one, that is an error, and never the end of the process.
+//! Buffers of the size of an input: where there is no memory for one, that is an error, and never
+//! the end of the process.
 
 use std::alloc::{Layout, alloc_zeroed};
 
 use crate::error::{Error, Result};
 
-/// `bytes` zeros, which the kernel makes as they are touched. `what` completes "no memory for". ERR_ARENA_OUT_OF_MEMORY
+/// `bytes` zeros, which the kernel makes as they are touched. `what` completes "no memory for".
+/// ERR_ARENA_OUT_OF_MEMORY
 pub fn zeroed(bytes: usize, what: &str) -> Result<Vec<u8>> {
     if bytes == 0 {
         return Ok(Vec::new());
@@ -15,7 +17,8 @@ pub fn zeroed(bytes: usize, what: &str) -> Result<Vec<u8>> {
     if memory.is_null() {
         return Err(refused(bytes, what));
     }
-    // SAFETY: allocated by the global allocator with the layout of such a vector; zeros are valid bytes.
+    // SAFETY: allocated by the global allocator with the layout of such a vector; zeros are valid
+    // bytes.
     Ok(unsafe { Vec::from_raw_parts(memory, bytes, bytes) })
 }
 

@@ -8,8 +8,9 @@ pub fn available_parallelism() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Calls `job` with each index below `count`, in ascending order of their start, on up to `threads` threads named `name`, the caller's among them.
-/// Once a job answers false no further one is started. A system that refuses threads gets by with fewer.
+/// Calls `job` with each index below `count`, in ascending order of their start, on up to `threads`
+/// threads named `name`, the caller's among them. Once a job answers false no further one is
+/// started. A system that refuses threads gets by with fewer.
 pub fn each_index(name: &str, count: usize, threads: usize, job: impl Fn(usize) -> bool + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {

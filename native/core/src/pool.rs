@@ -8,8 +8,9 @@ use std::thread;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Starts threads as work comes, up to its limit; each ends when nothing is queued. Work must not wait for other work of the same pool. The process
-/// may exit with work queued, which is then not done.
+/// Starts threads as work comes, up to its limit; each ends when nothing is queued. Work must not
+/// wait for other work of the same pool. The process may exit with work queued, which is then not
+/// done.
 pub struct Pool {
     name: &'static str,
     max_threads: usize,
@@ -26,8 +27,9 @@ impl Pool {
         Pool { name, max_threads, state: Mutex::new(State { queue: VecDeque::new(), threads: 0 }) }
     }
 
-    /// Does `job` on a thread of the pool, in the order of the calls as far as threads start it. Where the system refuses a thread, those that run do
-    /// it; where none runs, the refusal is the error and the job is dropped.
+    /// Does `job` on a thread of the pool, in the order of the calls as far as threads start it.
+    /// Where the system refuses a thread, those that run do it; where none runs, the refusal is the
+    /// error and the job is dropped.
     pub fn run(&'static self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.run_with(job, || thread::Builder::new().name(self.name.to_owned()).spawn(|| self.work()).map(drop))
     }
@@ -38,7 +40,8 @@ impl Pool {
         if state.threads >= self.max_threads {
             return Ok(());
         }
-        // Under the lock, so that the threads which are counted on after a refusal cannot end before they have seen this job.
+        // Under the lock, so that the threads which are counted on after a refusal cannot end
+        // before they have seen this job.
         let Err(refusal) = start_thread() else {
             state.threads += 1;
             return Ok(());
@@ -64,7 +67,8 @@ impl Pool {
                 return;
             };
             drop(state);
-            // Work answers for its own panics; here they must not cost the pool a thread that it counts on.
+            // Work answers for its own panics; here they must not cost the pool a thread that it
+            // counts on.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }

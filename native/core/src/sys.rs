@@ -21,8 +21,9 @@ fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-/// Opens for reading; `extra` is or-ed into the flags (`O_DIRECT`). Never waits: O_NONBLOCK changes nothing about regular files, and opens a named
-/// pipe without a writer, which is then found to be no file of a checkpoint.
+/// Opens for reading; `extra` is or-ed into the flags (`O_DIRECT`). Never waits: O_NONBLOCK changes
+/// nothing about regular files, and opens a named pipe without a writer, which is then found to be
+/// no file of a checkpoint.
 pub fn open_read(path: &Path, extra: i32) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     loop {
@@ -87,13 +88,15 @@ pub fn file_system_type(fd: BorrowedFd<'_>) -> io::Result<u32> {
 /// One positioned read into raw memory.
 ///
 /// # Safety
-/// `[address, address + length)` must be writable memory that nobody else uses until the call returns.
+/// `[address, address + length)` must be writable memory that nobody else uses until the call
+/// returns.
 pub unsafe fn pread(fd: BorrowedFd<'_>, address: usize, length: usize, offset: u64) -> io::Result<usize> {
     // SAFETY: promised by the caller.
     count(unsafe { libc::pread(fd.as_raw_fd(), address as *mut libc::c_void, length, offset as libc::off_t) })
 }
 
-/// Fills `target` from `offset` on. The error tells how far it came and why; no reason is the end of the file.
+/// Fills `target` from `offset` on. The error tells how far it came and why; no reason is the end
+/// of the file.
 pub fn pread_full(fd: BorrowedFd<'_>, target: &mut [u8], offset: u64) -> std::result::Result<(), (usize, Option<io::Error>)> {
     let mut done = 0;
     while done < target.len() {
@@ -109,7 +112,8 @@ pub fn pread_full(fd: BorrowedFd<'_>, target: &mut [u8], offset: u64) -> std::re
     Ok(())
 }
 
-/// Most memory areas that one vectored read may have (IOV_MAX of Linux); of more, the first are read, as if the read came short.
+/// Most memory areas that one vectored read may have (IOV_MAX of Linux); of more, the first are
+/// read, as if the read came short.
 pub const MAX_VECTORS: usize = 1024;
 
 /// One positioned vectored read.
@@ -137,12 +141,14 @@ fn count(result: isize) -> io::Result<usize> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
 }
 
-/// Pages of `[offset, offset + length)` that the page cache holds (cachestat, Linux 6.5). EPERM for files of other owners.
+/// Pages of `[offset, offset + length)` that the page cache holds (cachestat, Linux 6.5). EPERM for
+/// files of other owners.
 pub fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
     const SYS_CACHESTAT: libc::c_long = 451;
     let range = [offset, length];
     let mut result = [0u64; 5];
-    // SAFETY: `range` is struct cachestat_range { off, len }, `result` has the five u64 of struct cachestat.
+    // SAFETY: `range` is struct cachestat_range { off, len }, `result` has the five u64 of struct
+    // cachestat.
     let status = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), range.as_ptr(), result.as_mut_ptr(), 0u32) };
     if status != 0 { Err(io::Error::last_os_error()) } else { Ok(result[0]) }
 }

@@ -58,7 +58,8 @@ impl NativeArena {
         self.arena.base()..self.arena.base() + self.arena.total_bytes()
     }
 
-    /// Gives everything back but what was moved: the thread of the views ends, and can tell nobody of failures.
+    /// Gives everything back but what was moved: the thread of the views ends, and can tell nobody
+    /// of failures.
     fn leave_what_was_moved(&self) {
         let Ok(Some(mut closing)) = Arena::begin_close(self.arena()) else { return };
         let moved = self.views.kept();
@@ -148,9 +149,10 @@ impl NativeArena {
         in_background(env, &MEMORY, move || arena.malloc(bytes).map(|address| Address(address as u64)))
     }
 
-    /// Native backends only: detaches the views of the allocation that starts at `address` and gives its memory back; nothing where there is none. A promise
-    /// where that takes time, on a native thread. Memory that JavaScript has moved out of a view stays until it is collected. ERR_ARENA_BUSY while a
-    /// transfer pins it, and then nothing is changed.
+    /// Native backends only: detaches the views of the allocation that starts at `address` and
+    /// gives its memory back; nothing where there is none. A promise where that takes time, on a
+    /// native thread. Memory that JavaScript has moved out of a view stays until it is collected.
+    /// ERR_ARENA_BUSY while a transfer pins it, and then nothing is changed.
     #[napi]
     pub fn free<'env>(&self, env: &'env Env, address: Address) -> Result<Option<PromiseRaw<'env, ()>>> {
         let Some(taken) = Arena::take(self.arena(), address.0 as usize).map_err(thrown)? else {
@@ -169,8 +171,9 @@ impl NativeArena {
         if takes_time { give_back(env, finish).map(Some) } else { finish().map(|()| None).map_err(thrown) }
     }
 
-    /// Native backends only: refuses new work, detaches all views, gives memory and reserve back, likewise. The failures as JSON, in order; null when
-    /// closed before. ERR_ARENA_BUSY while anything is pinned or allocated; the arena then stays open.
+    /// Native backends only: refuses new work, detaches all views, gives memory and reserve back,
+    /// likewise. The failures as JSON, in order; null when closed before. ERR_ARENA_BUSY while
+    /// anything is pinned or allocated; the arena then stays open.
     #[napi]
     #[allow(clippy::type_complexity, reason = "the declaration for TypeScript is made from the type as it stands")]
     pub fn close<'env>(&self, env: &'env Env) -> Result<Option<Either<Vec<String>, PromiseRaw<'env, Vec<String>>>>> {
@@ -191,8 +194,9 @@ impl NativeArena {
         Ok(Some(if takes_time { Either::B(give_back(env, move || Ok(finish()))?) } else { Either::A(finish()) }))
     }
 
-    /// For a backend written in JavaScript: refuses new work and detaches all views. `[address, bytes, handle, ...]` of what is to be given back; null
-    /// when closed before. ERR_ARENA_BUSY also where JavaScript has moved memory out of a view.
+    /// For a backend written in JavaScript: refuses new work and detaches all views.
+    /// `[address, bytes, handle, ...]` of what is to be given back; null when closed before.
+    /// ERR_ARENA_BUSY also where JavaScript has moved memory out of a view.
     #[napi]
     pub fn close_records(&self) -> Result<Option<BigUint64Array>> {
         if let Some(frame) = &self.frame {
@@ -207,8 +211,9 @@ impl NativeArena {
         Ok(Some(BigUint64Array::new(live.iter().flat_map(|a| [a.address as u64, a.bytes as u64, a.handle]).collect())))
     }
 
-    /// Detaches the views that begin in `[address, address + length)`. True where JavaScript has moved memory out of one of them, or has collected it
-    /// just now, so that the bytes may still be read.
+    /// Detaches the views that begin in `[address, address + length)`. True where JavaScript has
+    /// moved memory out of one of them, or has collected it just now, so that the bytes may still
+    /// be read.
     #[napi]
     pub fn end_views(&self, address: Address, length: f64) -> bool {
         let address = address.0 as usize;
@@ -231,8 +236,9 @@ impl NativeArena {
         Ok(unsafe { Unknown::from_raw_unchecked(env.raw(), buffer) })
     }
 
-    /// Keeps the live allocation that holds the whole of `[address, address + length)`, at least a byte, until it is released: freeing it and closing are
-    /// ERR_ARENA_BUSY. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED.
+    /// Keeps the live allocation that holds the whole of `[address, address + length)`, at least a
+    /// byte, until it is released: freeing it and closing are ERR_ARENA_BUSY. ERR_ARENA_ADDRESS,
+    /// ERR_ARENA_CLOSED.
     #[napi]
     pub fn pin(&self, address: Address, length: f64) -> Result<NativePin> {
         self.arena.pin(address.0 as usize, size(length)?).map(NativePin::new).map_err(thrown)
@@ -246,8 +252,8 @@ impl NativeArena {
         )
     }
 
-    /// Native backends only, on a native thread: rejects where the mapped range, in whole pages, cannot be given to a network card as one region; any of
-    /// the host can. ERR_CUDA_REGION.
+    /// Native backends only, on a native thread: rejects where the mapped range, in whole pages,
+    /// cannot be given to a network card as one region; any of the host can. ERR_CUDA_REGION.
     #[napi]
     pub fn prove_one_region<'env>(&self, env: &'env Env, address: Address, bytes: f64) -> Result<PromiseRaw<'env, ()>> {
         let (arena, address, bytes) = (self.arena(), address.0 as usize, size(bytes)?);
@@ -268,7 +274,8 @@ impl NativeArena {
         in_background(env, &MEMORY, move || free_bytes(arena.cuda_device()))
     }
 
-    /// Bytes in huge pages now within `[address, address + length)`; null where the kernel does not say.
+    /// Bytes in huge pages now within `[address, address + length)`; null where the kernel does not
+    /// say.
     #[napi]
     pub fn huge_page_bytes(&self, address: Address, length: f64) -> Option<f64> {
         huge_page_bytes(address.0 as usize, length as usize).map(|bytes| bytes as f64)
@@ -281,7 +288,8 @@ pub fn create_arena(backend: &NativeBackend, total_bytes: f64) -> Result<NativeA
     Arena::with_backend(Box::new(backend.backend()), size(total_bytes)?).map(NativeArena::native).map_err(thrown)
 }
 
-/// An arena over `[base, base + totalBytes)` of a backend that JavaScript drives. `hostMemory`: the bytes can be touched by this process.
+/// An arena over `[base, base + totalBytes)` of a backend that JavaScript drives. `hostMemory`: the
+/// bytes can be touched by this process.
 #[napi]
 pub fn create_external_arena(base: Address, total_bytes: f64, granularity: f64, host_memory: bool) -> Result<NativeArena> {
     let memory = if host_memory { MemoryKind::Host } else { MemoryKind::None };

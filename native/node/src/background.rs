@@ -1,4 +1,5 @@
-//! Work on threads of the addon, answered by a promise. libuv's pool, which file system calls of the host program need, is never used.
+//! Work on threads of the addon, answered by a promise. libuv's pool, which file system calls of
+//! the host program need, is never used.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +12,8 @@ use napi_derive::napi;
 
 use crate::failure::thrown;
 
-/// Work that opens or reads files, or loads libraries: a file system that hangs holds these threads, and none of the others.
+/// Work that opens or reads files, or loads libraries: a file system that hangs holds these
+/// threads, and none of the others.
 pub static FILES: Pool = Pool::new("mx-files", 64);
 /// Work on memory and devices.
 pub static MEMORY: Pool = Pool::new("mx-memory", 32);
@@ -20,7 +22,8 @@ type Deferred<T> = JsDeferred<T, Box<dyn FnOnce(Env) -> napi::Result<T>>>;
 /// The promise of a call until somebody settles it. An open one keeps the event loop alive.
 type Open<T> = Arc<Mutex<Option<Deferred<T>>>>;
 
-/// Runs `work` on a thread of the pool; the promise has its result. A worker that ends meanwhile drops the answer.
+/// Runs `work` on a thread of the pool; the promise has its result. A worker that ends meanwhile
+/// drops the answer.
 pub fn in_background<'env, T, Work>(env: &'env Env, pool: &'static Pool, work: Work) -> napi::Result<PromiseRaw<'env, T>>
 where
     T: ToNapiValue + Send + 'static,
@@ -29,7 +32,8 @@ where
     start(env, pool, work).map(|(promise, _)| promise)
 }
 
-/// As [`in_background`]; `stop` rejects the promise at once, wherever the work is: what it answers then is dropped.
+/// As [`in_background`]; `stop` rejects the promise at once, wherever the work is: what it answers
+/// then is dropped.
 pub fn in_background_until<'env, T, Work>(
     env: &'env Env,
     pool: &'static Pool,
@@ -79,8 +83,8 @@ fn settle<T: ToNapiValue + Send + 'static>(open: &Open<T>, outcome: Result<T>) {
     }
 }
 
-/// Rejects the calls that were given it, with ERR_ABORTED. Work that cannot be interrupted, as in a read of a file system that hangs, runs on, and
-/// keeps no process alive.
+/// Rejects the calls that were given it, with ERR_ABORTED. Work that cannot be interrupted, as in a
+/// read of a file system that hangs, runs on, and keeps no process alive.
 #[napi]
 pub struct NativeStop {
     stopped: Arc<AtomicBool>,

@@ -1,4 +1,5 @@
-//! Binding of `mx_core::io::{align, layout}`: what direct reads keep to, and the blocks that pieces would be cut into.
+//! Binding of `mx_core::io::{align, layout}`: what direct reads keep to, and the blocks that pieces
+//! would be cut into.
 
 use mx_core::io::align::DirectAlign;
 use mx_core::io::layout::Layout;
@@ -19,7 +20,8 @@ pub struct DirectAlignColumns {
     pub memory: Uint32Array,
 }
 
-/// What direct reads of each file keep to, from what statx told: 4096 where it told nothing, and of offsets at least.
+/// What direct reads of each file keep to, from what statx told: 4096 where it told nothing, and of
+/// offsets at least.
 #[napi]
 pub fn direct_align(dio_offset_align: Uint32Array, dio_mem_align: Uint32Array) -> DirectAlignColumns {
     let aligns = || dio_offset_align.iter().zip(dio_mem_align.iter()).map(|(offset, memory)| DirectAlign::new(*offset, *memory));
@@ -33,14 +35,16 @@ pub fn direct_align(dio_offset_align: Uint32Array, dio_mem_align: Uint32Array) -
 pub struct BlockCounts {
     /// Buffered.
     pub buffered: f64,
-    /// Directly; beside them blocks that are buffered still: unaligned ends, and where the driver is `auto` short ranges.
+    /// Directly; beside them blocks that are buffered still: unaligned ends, and where the driver
+    /// is `auto` short ranges.
     pub direct: f64,
     pub rest: f64,
     /// Bytes of direct blocks that go through a bounce buffer.
     pub bounced_bytes: f64,
 }
 
-/// Cuts the pieces as a transfer would, and counts. Addresses may begin at 0: only their place in a huge page matters.
+/// Cuts the pieces as a transfer would, and counts. Addresses may begin at 0: only their place in a
+/// huge page matters.
 #[napi]
 pub fn count_blocks(files: TransferFiles, pieces: TransferPieces, settings: TransferSettings) -> napi::Result<BlockCounts> {
     let files = file_specs(&files).map_err(thrown)?;

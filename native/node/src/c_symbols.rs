@@ -1,11 +1,13 @@
-//! What the addon exports to C: an allocator over the process's active arena, with the signatures that pluggable GPU allocators take.
+//! What the addon exports to C: an allocator over the process's active arena, with the signatures
+//! that pluggable GPU allocators take.
 //!
 //! ```c
 //! void *mx_malloc(ssize_t size, int device, void *stream);
 //! void mx_free(void *address, ssize_t size, int device, void *stream);
 //! ```
-//! Any thread. `device` is the number of a CUDA device, -1 the host. Neither call waits for a stream: who frees memory has waited for the
-//! work that uses it. Failures give null, or nothing; JavaScript hears of them.
+//! Any thread. `device` is the number of a CUDA device, -1 the host. Neither call waits for a
+//! stream: who frees memory has waited for the work that uses it. Failures give null, or nothing;
+//! JavaScript hears of them.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -24,7 +26,8 @@ const HOST: i32 = -1;
 
 static ACTIVE: ActiveArena = ActiveArena::new();
 
-/// Null without an active arena, for another device than its own, and where the arena or its device refuses.
+/// Null without an active arena, for another device than its own, and where the arena or its device
+/// refuses.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_malloc(size: isize, device: c_int, _stream: *mut c_void) -> *mut c_void {
     ACTIVE.malloc(size, device).map_or(ptr::null_mut(), |address| address as *mut c_void)
@@ -38,8 +41,9 @@ pub extern "C" fn mx_free(address: *mut c_void, _size: isize, _device: c_int, _s
 
 type ReportArgs = FnArgs<(String, String)>;
 
-/// The arena that `mx_malloc` and `mx_free`, exported to C, act on; its backend must be native. `device`: number of its CUDA device, null for the host.
-/// `report`: what C callers are not told; it keeps no process alive. ERR_ARENA_ACTIVE over another that is open.
+/// The arena that `mx_malloc` and `mx_free`, exported to C, act on; its backend must be native.
+/// `device`: number of its CUDA device, null for the host. `report`: what C callers are not told;
+/// it keeps no process alive. ERR_ARENA_ACTIVE over another that is open.
 #[napi]
 pub fn set_active_arena(
     arena: Option<&NativeArena>,

@@ -13,7 +13,8 @@ use napi_derive::napi;
 use crate::background::{FILES, NativeStop, in_background_until};
 use crate::failure::thrown;
 
-/// A parsed and validated `*.safetensors.index.json`: the files it names, in order of first mention, untrusted. Holds its weight map natively.
+/// A parsed and validated `*.safetensors.index.json`: the files it names, in order of first
+/// mention, untrusted. Holds its weight map natively.
 #[napi]
 pub struct NativeIndex {
     index: Arc<Index>,
@@ -38,8 +39,9 @@ pub fn read_index<'env>(env: &'env Env, path: String, stop: Option<&NativeStop>)
     in_background_until(env, &FILES, stop, move || Ok(NativeIndex { index: Arc::new(checkpoint::read_index(&path)?) }))
 }
 
-/// Opens, reads, validates all headers in parallel on native threads. `index` and `shardOfFile` (row of `paths` for each of the index's files) restrict
-/// the tensors to what the index assigns to each shard. `asked`: paths for `NativeHeaders.existing`.
+/// Opens, reads, validates all headers in parallel on native threads. `index` and `shardOfFile`
+/// (row of `paths` for each of the index's files) restrict the tensors to what the index assigns to
+/// each shard. `asked`: paths for `NativeHeaders.existing`.
 #[napi]
 pub fn open_shards<'env>(
     env: &'env Env,
@@ -71,16 +73,18 @@ pub struct ShardColumns {
     pub size: Float64Array,
     /// File offset of the first data byte (8 + header length).
     pub data_start: Float64Array,
-    /// What tells each file again (device, inode number, time of modification and, where those do not last, its header), opaque: 6 entries per file. A
-    /// transfer compares it.
+    /// What tells each file again (device, inode number, time of modification and, where those do
+    /// not last, its header), opaque: 6 entries per file. A transfer compares it.
     pub identity: BigUint64Array,
-    /// Alignment in bytes that direct I/O needs for file offsets (statx STATX_DIOALIGN); 0 where the kernel does not say.
+    /// Alignment in bytes that direct I/O needs for file offsets (statx STATX_DIOALIGN); 0 where
+    /// the kernel does not say.
     pub dio_offset_align: Uint32Array,
     /// The same for memory.
     pub dio_mem_align: Uint32Array,
     /// How far the kernel reads ahead of one thread that reads through the page cache, in bytes.
     pub read_ahead_bytes: Float64Array,
-    /// 1 where the driver `auto` reads, or may read, through the page cache: short files, and where O_DIRECT is refused.
+    /// 1 where the driver `auto` reads, or may read, through the page cache: short files, and where
+    /// O_DIRECT is refused.
     pub cached_under_auto: Uint8Array,
 }
 

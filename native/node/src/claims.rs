@@ -1,4 +1,5 @@
-//! Memory that loads of this process, whichever of its threads made them, have yet to take: no kernel counts it, and other loads must.
+//! Memory that loads of this process, whichever of its threads made them, have yet to take: no
+//! kernel counts it, and other loads must.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -36,7 +37,8 @@ impl Drop for NativeClaim {
     }
 }
 
-/// Counts memory that a load will take, until that is changed to 0, or the object is gone with its thread.
+/// Counts memory that a load will take, until that is changed to 0, or the object is gone with its
+/// thread.
 #[napi]
 pub fn claim_memory(bytes: f64) -> NativeClaim {
     let bytes = bytes as i64;

@@ -66,8 +66,9 @@ fn js_facts(facts: cuda::Abilities) -> CudaDeviceFacts {
 
 type NoticeArgs = FnArgs<(&'static str, String)>;
 
-/// Memory of the device of that number, by the CUDA driver in `library` or where the loader finds it. `notice` comes at most once, when FABRIC handles
-/// turn out not to be had; it keeps no process alive.
+/// Memory of the device of that number, by the CUDA driver in `library` or where the loader finds
+/// it. `notice` comes at most once, when FABRIC handles turn out not to be had; it keeps no process
+/// alive.
 #[napi]
 pub fn open_cuda_backend(
     device: i32,
@@ -113,8 +114,8 @@ fn handle_name(handle_type: HandleType) -> &'static str {
     }
 }
 
-/// Number of the device whose context is current on this thread, in the driver's order; null where there is none, or the driver library is not loaded.
-/// Loads nothing.
+/// Number of the device whose context is current on this thread, in the driver's order; null where
+/// there is none, or the driver library is not loaded. Loads nothing.
 #[napi]
 pub fn current_cuda_device(library: Option<String>) -> Option<i32> {
     cuda::current_device(library.as_deref())
@@ -131,10 +132,12 @@ pub struct StagingMemory {
 type ReportArgs = FnArgs<(u32, Option<String>)>;
 type EndedArgs = FnArgs<(Vec<String>,)>;
 
-/// Makes slots of host memory ready for copies to `[target, target + targetBytes)`, within one allocation of an arena over a CUDA backend; both
-/// allocations are pinned until the end. `report` says that a slot is free: once when it is ready, and once after each copy; after a failure, of every
-/// slot that waits. `ended` comes once after `close`, when nothing is in flight or held any more, with what could not be given back; never where copies
-/// are stuck. Neither keeps a process alive. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED, ERR_ARENA_NOT_LOADABLE, ERR_TRANSFER_NO_THREAD
+/// Makes slots of host memory ready for copies to `[target, target + targetBytes)`, within one
+/// allocation of an arena over a CUDA backend; both allocations are pinned until the end. `report`
+/// says that a slot is free: once when it is ready, and once after each copy; after a failure, of
+/// every slot that waits. `ended` comes once after `close`, when nothing is in flight or held any
+/// more, with what could not be given back; never where copies are stuck. Neither keeps a process
+/// alive. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED, ERR_ARENA_NOT_LOADABLE, ERR_TRANSFER_NO_THREAD
 #[napi]
 pub fn open_staging(
     memory_arena: &NativeArena,
@@ -173,7 +176,8 @@ pub fn open_staging(
     staging.map(|staging| NativeStaging { staging }).map_err(thrown)
 }
 
-/// Slots of pinned host memory, and a thread that copies from there to a device. Dropped unclosed it closes itself.
+/// Slots of pinned host memory, and a thread that copies from there to a device. Dropped unclosed
+/// it closes itself.
 #[napi]
 pub struct NativeStaging {
     staging: Staging,
@@ -181,8 +185,8 @@ pub struct NativeStaging {
 
 #[napi]
 impl NativeStaging {
-    /// Copies pieces of a slot that is free and filled; `from` counts from the slot's start, `to` are addresses of the target. `report` comes when they
-    /// are over.
+    /// Copies pieces of a slot that is free and filled; `from` counts from the slot's start, `to`
+    /// are addresses of the target. `report` comes when they are over.
     #[napi]
     pub fn copy(&self, slot: u32, from: Float64Array, to: BigUint64Array, length: Float64Array) -> Result<()> {
         if from.len() != to.len() || from.len() != length.len() {
@@ -196,7 +200,8 @@ impl NativeStaging {
         self.staging.copy(slot, pieces).map_err(thrown)
     }
 
-    /// Waits for copies in flight, gives everything back, ends. No read into a slot may be in flight.
+    /// Waits for copies in flight, gives everything back, ends. No read into a slot may be in
+    /// flight.
     #[napi]
     pub fn close(&self) {
         self.staging.close();

@@ -13,7 +13,8 @@ use crate::background::{FILES, MEMORY, in_background};
 use crate::failure::thrown;
 use crate::transfer::pin_all;
 
-/// SHA-256 of memory ranges, 32 bytes each, on `threads` native threads. The arena is pinned meanwhile.
+/// SHA-256 of memory ranges, 32 bytes each, on `threads` native threads. The arena is pinned
+/// meanwhile.
 #[napi]
 pub fn digest_memory<'env>(
     env: &'env Env,

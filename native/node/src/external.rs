@@ -1,7 +1,8 @@
 //! ArrayBuffers over memory that is not the engine's.
 //!
-//! The engine tells when it is done with such memory, by a finalizer. Until then the memory may be in a buffer that nobody tells us of: streams of bytes
-//! and `ArrayBuffer.transfer()` move it, and the first buffer looks detached. Where the thread ends meanwhile, such memory is kept for good.
+//! The engine tells when it is done with such memory, by a finalizer. Until then the memory may be
+//! in a buffer that nobody tells us of: streams of bytes and `ArrayBuffer.transfer()` move it, and
+//! the first buffer looks detached. Where the thread ends meanwhile, such memory is kept for good.
 
 mod ending;
 mod fresh;
@@ -29,7 +30,8 @@ pub struct External {
     uncounted: i64,
 }
 
-/// What to do about the engine's count of external memory, whose growth makes it collect garbage in a hurry.
+/// What to do about the engine's count of external memory, whose growth makes it collect garbage in
+/// a hurry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Count {
     /// Collecting the buffer frees the bytes.
@@ -42,7 +44,8 @@ impl External {
     /// An ArrayBuffer over `length` bytes at `data`, which dropping `memory` gives back.
     ///
     /// # Safety
-    /// The bytes can be read and written until `memory` is dropped, and `env` is the environment of a call that runs.
+    /// The bytes can be read and written until `memory` is dropped, and `env` is the environment of
+    /// a call that runs.
     pub unsafe fn create<Memory: 'static>(
         env: sys::napi_env,
         data: *mut c_void,
@@ -79,17 +82,20 @@ impl External {
     fn let_go(&self) {
         let reference = self.buffer.get();
         if !reference.is_null() {
-            // SAFETY: on the thread of the environment, which lives as long as the finalizer has not run; its count is 1 until now.
+            // SAFETY: on the thread of the environment, which lives as long as the finalizer has
+            // not run; its count is 1 until now.
             unsafe { sys::napi_reference_unref(self.env, reference, &mut 0) };
         }
     }
 
-    /// True where the memory is in a buffer that we do not know, or the engine has not told yet that it is done with it.
+    /// True where the memory is in a buffer that we do not know, or the engine has not told yet
+    /// that it is done with it.
     pub fn moved(&self) -> bool {
         self.in_scope(|buffer| buffer.is_none())
     }
 
-    /// Detaches the buffer and gives the memory back, unless the memory is not in the buffer any more.
+    /// Detaches the buffer and gives the memory back, unless the memory is not in the buffer any
+    /// more.
     pub fn detach(&self) {
         let detached = self.in_scope(|buffer| {
             // SAFETY: a value of the scope around.
@@ -116,7 +122,8 @@ impl External {
     /// Calls `work` with the buffer, where the memory is in it.
     fn in_scope<T>(&self, work: impl FnOnce(Option<sys::napi_value>) -> T) -> T {
         let (mut scope, mut buffer, mut detached) = (ptr::null_mut(), ptr::null_mut(), false);
-        // SAFETY: on the thread of the environment, which lives as long as the finalizer has not run; the scope is closed below.
+        // SAFETY: on the thread of the environment, which lives as long as the finalizer has not
+        // run; the scope is closed below.
         unsafe {
             sys::napi_open_handle_scope(self.env, &mut scope);
             let reference = self.buffer.get();
@@ -134,7 +141,8 @@ impl External {
 
 /// The engine is done with the memory, or the environment ends.
 unsafe extern "C" fn finalize(env: sys::napi_env, _data: *mut c_void, share: *mut c_void) {
-    // SAFETY: the share given away in `create`; a finalizer runs once, on the thread of its environment.
+    // SAFETY: the share given away in `create`; a finalizer runs once, on the thread of its
+    // environment.
     let external = unsafe { Rc::from_raw(share as *const External) };
     ending::unwatch(Rc::as_ptr(&external));
     // SAFETY: ours, and of this environment.
@@ -148,10 +156,12 @@ unsafe extern "C" fn finalize(env: sys::napi_env, _data: *mut c_void, share: *mu
     drop(external.memory.take());
 }
 
-/// Newest Node whose engine lets its count of external memory be corrected; later ones end the process when it falls below what they know of.
+/// Newest Node whose engine lets its count of external memory be corrected; later ones end the
+/// process when it falls below what they know of.
 const LAST_NODE_WITH_FREE_COUNT: u32 = 22;
 
-/// Tells the engine that its heap grew by so many bytes, or shrank; does nothing where that is not safe.
+/// Tells the engine that its heap grew by so many bytes, or shrank; does nothing where that is not
+/// safe.
 fn adjust_external_memory(env: sys::napi_env, bytes: i64) {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
     let allowed = *ALLOWED.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! Errors on their way to JavaScript: the message of the thrown error is the JSON of `NativeFailure` in `src/native/failure.ts`.
+//! Errors on their way to JavaScript: the message of the thrown error is the JSON of
+//! `NativeFailure` in `src/native/failure.ts`.
 
 use mx_core::error::{Error, Fact};
 

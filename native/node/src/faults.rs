@@ -15,10 +15,10 @@ thread_local! {
     static PLANNED: RefCell<Vec<Fault>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Every transfer that this thread starts from now on has these faults, `[kind, nth, value, ...]`: 0
-/// the nth read fails with errno value, 1 it brings at most value bytes, 2 it stalls for value ms, 3
-/// as 0 for direct reads only, 4 io_uring_enter fails with errno value from its nth call on. `nth` 0
-/// is every read.
+/// Every transfer that this thread starts from now on has these faults, `[kind, nth, value, ...]`:
+/// 0 the nth read fails with errno value, 1 it brings at most value bytes, 2 it stalls for value
+/// ms, 3 as 0 for direct reads only, 4 io_uring_enter fails with errno value from its nth call on.
+/// `nth` 0 is every read.
 #[napi]
 pub fn plan_faults(column: Float64Array) -> napi::Result<()> {
     let mut planned = Vec::new();

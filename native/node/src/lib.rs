@@ -1,4 +1,5 @@
-//! Node-API binding: the only crate that sees JavaScript. Thin: converts columns, threads and errors, decides nothing.
+//! Node-API binding: the only crate that sees JavaScript. Thin: converts columns, threads and
+//! errors, decides nothing.
 
 mod arena;
 mod background;

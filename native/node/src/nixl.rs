@@ -29,8 +29,8 @@ pub struct NativeNixl {
     ucx_settings: Vec<ucx_settings::UcxSettingState>,
 }
 
-/// Puts the settings into the environment that C sees, then loads the library. `path` may be a bare name for the loader's search. ERR_NIXL_LOAD,
-/// ERR_NIXL_SYMBOLS, ERR_NIXL_STUB
+/// Puts the settings into the environment that C sees, then loads the library. `path` may be a bare
+/// name for the loader's search. ERR_NIXL_LOAD, ERR_NIXL_SYMBOLS, ERR_NIXL_STUB
 #[napi]
 pub fn load_nixl<'env>(env: &'env Env, path: String, settings: Vec<NativeUcxSetting>) -> Result<PromiseRaw<'env, NativeNixl>> {
     let settings = settings.into_iter().map(NativeUcxSetting::into_core).collect::<Result<Vec<_>>>()?;
@@ -97,7 +97,8 @@ pub enum SegmentKind {
     File,
 }
 
-/// Pieces of memory, `device` its number; or of a file: `address` is the offset, `device` the descriptor.
+/// Pieces of memory, `device` its number; or of a file: `address` is the offset, `device` the
+/// descriptor.
 #[napi(object, object_to_js = false)]
 pub struct NixlDescriptors {
     pub kind: SegmentKind,
@@ -176,7 +177,8 @@ impl NativeNixl {
     }
 }
 
-/// All calls run in order on the agent's thread; none blocks JavaScript. Dropped unclosed it closes itself.
+/// All calls run in order on the agent's thread; none blocks JavaScript. Dropped unclosed it closes
+/// itself.
 #[napi]
 pub struct NativeNixlAgent {
     thread: AgentThread,
@@ -184,7 +186,8 @@ pub struct NativeNixlAgent {
 
 #[napi]
 impl NativeNixlAgent {
-    /// `pins`: `[address, length, ...]` within allocations of `arena`, held like `file` until the registration is undone. Its number.
+    /// `pins`: `[address, length, ...]` within allocations of `arena`, held like `file` until the
+    /// registration is undone. Its number.
     #[napi]
     pub fn register<'env>(
         &self,
@@ -231,7 +234,8 @@ impl NativeNixlAgent {
         answered(env, |answer| self.thread.create_transfer(spec, answer), |number| number as f64)
     }
 
-    /// `done` comes once, at the end, a failure or an abort; `settled` once nothing is in flight, and keeps no process alive.
+    /// `done` comes once, at the end, a failure or an abort; `settled` once nothing is in flight,
+    /// and keeps no process alive.
     #[napi]
     pub fn post(
         &self,
@@ -281,7 +285,8 @@ impl NativeNixlAgent {
         answered(env, |answer| self.thread.forget_remote(name, answer), |()| ())
     }
 
-    /// Aborts, waits for what is in flight, gives everything back, ends. `done` keeps no process alive.
+    /// Aborts, waits for what is in flight, gives everything back, ends. `done` keeps no process
+    /// alive.
     #[napi]
     pub fn close(&self, #[napi(ts_arg_type = "(failureJson: string | null) => void")] done: Function<'_, FailureArgs, ()>) -> Result<()> {
         let done = done.build_threadsafe_function::<FailureArgs>().callee_handled::<false>().weak::<true>().build()?;
@@ -352,7 +357,8 @@ pub fn duplicate_file(fd: i32) -> Result<NativeFile> {
     HeldFile::duplicate(fd).map(NativeFile::over).map_err(thrown)
 }
 
-/// With `planned` and `size` of a plan: ERR_TRANSFER_FILE_CHANGED when the file is another, or in another state. ERR_TRANSFER_OPEN
+/// With `planned` and `size` of a plan: ERR_TRANSFER_FILE_CHANGED when the file is another, or in
+/// another state. ERR_TRANSFER_OPEN
 #[napi]
 pub fn open_file<'env>(
     env: &'env Env,

@@ -10,7 +10,8 @@ use napi_derive::napi;
 
 use crate::background::{FILES, in_background};
 
-/// What the io_uring and direct I/O checks of the probe found: name of the errno, null where it works.
+/// What the io_uring and direct I/O checks of the probe found: name of the errno, null where it
+/// works.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct IoSupport {
     pub io_uring: Option<String>,

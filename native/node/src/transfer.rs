@@ -44,7 +44,8 @@ pub struct TransferPieces {
     pub address: BigUint64Array,
 }
 
-/// Which lanes a transfer may use: buffered reads only, direct ones where they can be made, or both at once with a way out.
+/// Which lanes a transfer may use: buffered reads only, direct ones where they can be made, or both
+/// at once with a way out.
 #[napi(string_enum)]
 pub enum ReadDriver {
     #[napi(value = "pread")]
@@ -76,11 +77,13 @@ pub struct TransferSummary {
     #[napi(ts_type = "(number | null)[]")]
     pub cached_bytes: Vec<Option<f64>>,
     pub direct_bytes: Float64Array,
-    /// 1 where direct reads were made by threads: io_uring is refused, or not known to be sound on the file system.
+    /// 1 where direct reads were made by threads: io_uring is refused, or not known to be sound on
+    /// the file system.
     pub direct_by_threads: Uint8Array,
     /// Why a file was not read the way `auto` prefers; empty where it was.
     pub fallback: Vec<String>,
-    /// What of each file's identity its file system did not keep: bit 0 the inode number, bit 1 the time of modification.
+    /// What of each file's identity its file system did not keep: bit 0 the inode number, bit 1 the
+    /// time of modification.
     pub unkept: Uint8Array,
     /// Reads made, of both lanes.
     pub reads: f64,
@@ -100,7 +103,8 @@ impl NativeTransfer {
         self.transfer.progress_bytes() as f64
     }
 
-    /// Starts no further reads. The `done` callback comes no later than now; `settled` when the last read has returned.
+    /// Starts no further reads. The `done` callback comes no later than now; `settled` when the
+    /// last read has returned.
     #[napi]
     pub fn abort(&self) {
         self.transfer.abort();
@@ -109,7 +113,8 @@ impl NativeTransfer {
 
 type DoneArgs = FnArgs<(Option<String>, Option<TransferSummary>)>;
 
-/// Starts reading into `arena`. `done` comes exactly once, `settled` once after nothing is in flight any more.
+/// Starts reading into `arena`. `done` comes exactly once, `settled` once after nothing is in
+/// flight any more.
 #[napi]
 pub fn start_transfer(
     arena: &NativeArena,
@@ -149,8 +154,9 @@ pub fn start_transfer(
     Ok(NativeTransfer { transfer })
 }
 
-/// Maps each piece privately over its place in a host arena, on a native thread: addresses congruent to file offsets modulo the page size, the pages of
-/// a piece belong to no other. Resolves to what `TransferSummary.unkept` holds.
+/// Maps each piece privately over its place in a host arena, on a native thread: addresses
+/// congruent to file offsets modulo the page size, the pages of a piece belong to no other.
+/// Resolves to what `TransferSummary.unkept` holds.
 #[napi]
 pub fn map_files<'env>(
     env: &'env Env,
@@ -172,7 +178,8 @@ pub fn map_files<'env>(
     })
 }
 
-/// Holds the one allocation that all these ranges `(address, length)` lie in; None where none has a byte.
+/// Holds the one allocation that all these ranges `(address, length)` lie in; None where none has a
+/// byte.
 pub fn pin_all(arena: &Arc<Arena>, ranges: impl Iterator<Item = (usize, usize)>) -> CoreResult<Option<Pin>> {
     if !arena.host_memory() {
         let message = "the memory of this arena cannot be touched by the host: its backend does not say memory: \"host\"";
@@ -212,7 +219,8 @@ pub fn file_specs(files: &TransferFiles) -> CoreResult<Vec<FileSpec>> {
         .collect()
 }
 
-/// Checks what memory safety rests on: pieces in order, within their files, without overlap in a file.
+/// Checks what memory safety rests on: pieces in order, within their files, without overlap in a
+/// file.
 pub fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<Segment>> {
     let count = pieces.file.len();
     if [pieces.offset.len(), pieces.length.len(), pieces.address.len()].iter().any(|length| *length != count) {

@@ -114,7 +114,8 @@ async function measure(checkpoint: Checkpoint, cache: Cache, { rounds, threads, 
   const tell = (bytes: number) => bar.update({ bytes: done + Math.min(bytes, each), totalBytes: (rounds + 1) * names.length * each });
   try {
     for (let round = 0; round <= rounds; round++) {
-      // Each round starts with another one, so that none always runs on the memory that the same neighbour left.
+      // Each round starts with another one, so that none always runs on the memory that the same
+      // neighbour left.
       for (let i = 0; i < names.length; i++) {
         const name = names[(i + round) % names.length] ?? "plain read";
         if (!refused.has(name)) {

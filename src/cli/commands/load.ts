@@ -81,7 +81,8 @@ async function load(path: string, given: LoadArguments, { output, signal }: Cont
       showReport(model.report, output);
     }
   } finally {
-    // Hashing cannot be stopped, and a close would wait for it: after an interrupt the end of the process frees the memory.
+    // Hashing cannot be stopped, and a close would wait for it: after an interrupt the end of the
+    // process frees the memory.
     if (!signal.aborted) await model.close();
   }
 }

@@ -26,7 +26,10 @@ interface VerifiedFile {
   readonly file: string;
   /** Null for what is missing. */
   readonly byteLength: number | null;
-  /** `unverified`: only the structure was checked, for `reason`. `missing`: a list names it, and it is not there. */
+  /**
+   * `unverified`: only the structure was checked, for `reason`. `missing`: a list names it, and it
+   * is not there.
+   */
   readonly status: "ok" | "mismatch" | "missing" | "unverified";
   readonly reason?: string;
   readonly sha256?: string;
@@ -140,7 +143,10 @@ function absent({ file, reason }: VerifiedFile, missing: number) {
   });
 }
 
-/** The index, where a digest of it is known: its structure is checked in any case, and lists are often of the weights alone. */
+/**
+ * The index, where a digest of it is known: its structure is checked in any case, and lists are
+ * often of the weights alone.
+ */
 async function knownIndex(file: string | undefined, folder: string, lists: ReadLists) {
   if (file === undefined) return [];
   const { digests } = await knownDigests(file, folder, lists);
@@ -150,8 +156,9 @@ async function knownIndex(file: string | undefined, folder: string, lists: ReadL
 }
 
 /**
- * Says of a file that less of it is stored than it is long. That proves nothing: zeros may have been left out on purpose, and file systems that
- * compress store less, too. But it is also how a download looks that reserved its length and did not fill it.
+ * Says of a file that less of it is stored than it is long. That proves nothing: zeros may have
+ * been left out on purpose, and file systems that compress store less, too. But it is also how a
+ * download looks that reserved its length and did not fill it.
  */
 async function sparseNote({ file, byteLength }: { readonly file: string; readonly byteLength: number }): Promise<string> {
   const blocks = await stat(file).then(
@@ -174,7 +181,10 @@ function mismatch({ file, sha256, digests, expected }: VerifiedFile, files: read
   return errorOf("ERR_VERIFY_MISMATCH", message, { facts: { file, ...(sha256 === undefined ? {} : { sha256 }), digests, expected } });
 }
 
-/** The wanted digests of each file, in hex by path and algorithm, on as many threads as there are processors. Rejects with the signal's reason at once. */
+/**
+ * The wanted digests of each file, in hex by path and algorithm, on as many threads as there are
+ * processors. Rejects with the signal's reason at once.
+ */
 async function hashFiles(
   files: readonly { file: string; byteLength: number; algorithms: readonly KnownDigest["algorithm"][] }[],
   bar: Progress,

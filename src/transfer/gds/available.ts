@@ -7,9 +7,10 @@ import { loadNixl, type NixlApiOptions } from "../nixl/api.js";
 export const cufileNames = ["libcufile.so", "libcufile.so.0"];
 
 /**
- * True when NIXL, the kernel module `nvidia_fs` and cuFile's library are all there: what loads by GPUDirect Storage need of the machine. A file
- * system can refuse all the same, which is seen when a file is registered. The answer is published as the event
- * `gds.available`, or as `gds.unavailable` with what is missing.
+ * True when NIXL, the kernel module `nvidia_fs` and cuFile's library are all there: what loads by
+ * GPUDirect Storage need of the machine. A file system can refuse all the same, which is seen when
+ * a file is registered. The answer is published as the event `gds.available`, or as
+ * `gds.unavailable` with what is missing.
  */
 export async function isGdsAvailable(options: NixlApiOptions = {}): Promise<boolean> {
   const why = await whyGdsUnavailable(options, readText);

@@ -41,7 +41,8 @@ export class DeviceBuffer {
 
   /**
    * The bytes themselves, without a copy. They are detached when the batch is closed.
-   * @throws ERR_TENSOR_RELEASED; ERR_TENSOR_ON_DEVICE: see {@link copyToHost}; ERR_TENSOR_VIEW_TOO_LARGE
+   * @throws ERR_TENSOR_RELEASED; ERR_TENSOR_ON_DEVICE: see {@link copyToHost};
+   *   ERR_TENSOR_VIEW_TOO_LARGE
    */
   bytes(): Bytes {
     const memory = this.#batch.memory;
@@ -67,7 +68,10 @@ export class DeviceBuffer {
   }
 }
 
-/** All buffers of one `batchLoadFile`, in the order of its ranges, and what it did. Outlives the manager. Close it to give the memory back. */
+/**
+ * All buffers of one `batchLoadFile`, in the order of its ranges, and what it did. Outlives the
+ * manager. Close it to give the memory back.
+ */
 export class GdsBatch {
   readonly buffers: readonly DeviceBuffer[];
   readonly report: GdsReport;
@@ -110,8 +114,10 @@ export class GdsBatch {
   }
 
   /**
-   * Waits for copies to the host in flight, then gives the memory back, in the arena of `into` by its `free`. Closing again does nothing.
-   * @throws ERR_ARENA_BUSY while something else, such as a registration, holds it; the batch then stays open
+   * Waits for copies to the host in flight, then gives the memory back, in the arena of `into` by
+   * its `free`. Closing again does nothing.
+   * @throws ERR_ARENA_BUSY while something else, such as a registration, holds it; the batch then
+   *   stays open
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();

@@ -1,17 +1,22 @@
 import { type ReadText, readText } from "../../probe/read-text.js";
 
-/** What cuFile's configuration says, as far as it matters here; undefined where cuFile's own defaults count. */
+/**
+ * What cuFile's configuration says, as far as it matters here; undefined where cuFile's own
+ * defaults count.
+ */
 export interface CufileConfiguration {
   readonly path: string;
   readonly found: boolean;
   /**
-   * Bytes that one process may register (`max_device_pinned_mem_size_kb`). Past it registrations fail, and reads go through cuFile's own
-   * buffers.
+   * Bytes that one process may register (`max_device_pinned_mem_size_kb`). Past it registrations
+   * fail, and reads go through cuFile's own buffers.
    */
   readonly limitBytes: number | undefined;
   /** Whether cuFile may read and copy where direct reads are impossible (`allow_compat_mode`). */
   readonly compatibilityMode: boolean | undefined;
-  /** Whether cuFile may read by the kernel's own PCI P2PDMA, without nvidia-fs (`use_pci_p2pdma`). */
+  /**
+   * Whether cuFile may read by the kernel's own PCI P2PDMA, without nvidia-fs (`use_pci_p2pdma`).
+   */
   readonly p2pDma: boolean | undefined;
 }
 

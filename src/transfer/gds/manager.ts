@@ -25,7 +25,10 @@ import { GdsCount } from "./path-statistics.js";
 import { type GdsRange, placeRanges } from "./ranges.js";
 import { requireDevice } from "./require-device.js";
 
-/** Most chunks in one window: many small tensors still make windows that an abort does not wait long for. */
+/**
+ * Most chunks in one window: many small tensors still make windows that an abort does not wait long
+ * for.
+ */
 const windowChunks = 1024;
 
 export interface BatchLoadOptions {
@@ -36,13 +39,18 @@ export interface BatchLoadOptions {
 }
 
 /**
- * Reads ranges of files straight to a device through NIXL: by the plugin GDS_MT (GPUDirect Storage on several threads), or another.
+ * Reads ranges of files straight to a device through NIXL: by the plugin GDS_MT (GPUDirect Storage
+ * on several threads), or another.
  *
- * `new` touches nothing but the environment's variables; `initialize()` loads NIXL and makes the agent; {@link GdsTransferManager.create} is both.
- * Batches may run side by side; they outlive the manager.
+ * `new` touches nothing but the environment's variables; `initialize()` loads NIXL and makes the
+ * agent; {@link GdsTransferManager.create} is both. Batches may run side by side; they outlive the
+ * manager.
  */
 export class GdsTransferManager {
-  /** @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote it, instead of giving an empty object. */
+  /**
+   * @internal A function among the fields: `structuredClone` and `postMessage` refuse it, and quote
+   *   it, instead of giving an empty object.
+   */
   readonly cannotBeCloned = () => "A GdsTransferManager stays in its thread: make one there";
   readonly #settings: GdsSettings;
   /** The agent in use, or on its way. */
@@ -95,8 +103,10 @@ export class GdsTransferManager {
   }
 
   /**
-   * Makes the agent. Callers at the same time share one attempt; when it is there already nothing happens; after `shutdown()` it is made anew.
-   * @throws ERR_NIXL_NOT_FOUND, ERR_NIXL_AGENT, ERR_NIXL_PLUGIN; the next call tries again. ERR_GDS_NOT_INITIALIZED when `shutdown()` overtook it
+   * Makes the agent. Callers at the same time share one attempt; when it is there already nothing
+   * happens; after `shutdown()` it is made anew.
+   * @throws ERR_NIXL_NOT_FOUND, ERR_NIXL_AGENT, ERR_NIXL_PLUGIN; the next call tries again.
+   *   ERR_GDS_NOT_INITIALIZED when `shutdown()` overtook it
    */
   async initialize(): Promise<void> {
     const agent = this.#currentAgent();
@@ -106,15 +116,19 @@ export class GdsTransferManager {
   }
 
   /**
-   * Loads ranges of one file, each into a buffer of its own: one call, one result, all of them in parallel.
+   * Loads ranges of one file, each into a buffer of its own: one call, one result, all of them in
+   * parallel.
    *
-   * @param file descriptor number, FileHandle or path; a descriptor is duplicated before the call returns, and may be closed at once
+   * @param file descriptor number, FileHandle or path; a descriptor is duplicated before the call
+   *   returns, and may be closed at once
    * @param fileBytes size of the file; no range may end behind it
    * @param ranges `[offset, bytes]`, in any order, overlapping or not
    * @returns buffers in the order of `ranges`
-   * @throws ERR_GDS_NOT_INITIALIZED; ERR_OPTION_INVALID, ERR_GDS_PAST_END, ERR_GDS_REGISTRATION_LIMIT before anything is registered or allocated;
-   *   ERR_ABORTED; ERR_TRANSFER_TIMEOUT; ERR_NIXL_REGISTER, ERR_NIXL_TRANSFER, ERR_TRANSFER_FILE_CHANGED, ... With reads still in
-   *   flight the error's `settled` resolves when they have ended, and the memory has been given back.
+   * @throws ERR_GDS_NOT_INITIALIZED; ERR_OPTION_INVALID, ERR_GDS_PAST_END,
+   *   ERR_GDS_REGISTRATION_LIMIT before anything is registered or allocated; ERR_ABORTED;
+   *   ERR_TRANSFER_TIMEOUT; ERR_NIXL_REGISTER, ERR_NIXL_TRANSFER, ERR_TRANSFER_FILE_CHANGED, ...
+   *   With reads still in flight the error's `settled` resolves when they have ended, and the
+   *   memory has been given back.
    */
   async batchLoadFile(
     file: number | FileHandle | string,
@@ -135,8 +149,10 @@ export class GdsTransferManager {
   }
 
   /**
-   * Stops batches in flight, waits for their reads, and ends the manager's own agent. Idempotent; `initialize()` works again afterwards.
-   * @throws ERR_TRANSFER_STUCK when reads are still in flight after `closeTimeoutMs`; ERR_NIXL_...: what could not be given back
+   * Stops batches in flight, waits for their reads, and ends the manager's own agent. Idempotent;
+   * `initialize()` works again afterwards.
+   * @throws ERR_TRANSFER_STUCK when reads are still in flight after `closeTimeoutMs`; ERR_NIXL_...:
+   *   what could not be given back
    */
   shutdown(): Promise<void> {
     this.#initialized = false;
@@ -287,7 +303,9 @@ export class GdsTransferManager {
     });
   }
 
-  /** An agent of one's own whose plugin may have left reads behind is ended, which waits for them. */
+  /**
+   * An agent of one's own whose plugin may have left reads behind is ended, which waits for them.
+   */
   #afterFailure(agent: NixlAgent): void {
     if (pluginTraits(this.#settings.plugin).strands) this.#giveUp(agent);
   }

@@ -10,25 +10,34 @@ export interface GdsOptions extends NixlApiOptions {
   /** Name of the NIXL agent. */
   readonly agentName: string;
   /**
-   * Where buffers lie: `cuda:0`, `cuda:1`, ..., or `host`. Default: the device whose CUDA context is current on the thread that makes the
-   * manager, because other native code of this process chose it; else `cuda:0`.
+   * Where buffers lie: `cuda:0`, `cuda:1`, ..., or `host`. Default: the device whose CUDA context
+   * is current on the thread that makes the manager, because other native code of this process
+   * chose it; else `cuda:0`.
    */
   readonly device?: DeviceName;
   /** NIXL plugin that reads. Default `GDS_MT`; on `host` `POSIX`. */
   readonly plugin?: string;
-  /** An agent to use, which must have the plugin and stays the caller's to close. Default: one of the manager's own. */
+  /**
+   * An agent to use, which must have the plugin and stays the caller's to close. Default: one of
+   * the manager's own.
+   */
   readonly agent?: NixlAgent;
   /** Threads of GDS_MT. Default: MX_GDS_THREADS, else 8. */
   readonly threads?: number;
-  /** Longest single read in bytes; above 1 GiB it counts as that, told by the event `option.clamped`. As many as `threads` run at a time. Default: MX_GDS_MAX_CHUNK_KB, else 128 MiB. */
+  /**
+   * Longest single read in bytes; above 1 GiB it counts as that, told by the event
+   * `option.clamped`. As many as `threads` run at a time. Default: MX_GDS_MAX_CHUNK_KB, else 128
+   * MiB.
+   */
   readonly maxChunkBytes?: number;
   /** Deadline of one batch in milliseconds. Default: MX_GDS_TIMEOUT, else 120 s. */
   readonly timeoutMs?: number;
   /** How long `shutdown()` waits for reads in flight, in milliseconds. Default 30000. */
   readonly closeTimeoutMs?: number;
   /**
-   * What is registered with the plugin: `chunks`, the very bases that are read, window by window, which cuFile reads into without a copy; or
-   * `whole`, the batch's memory once. `auto`, the default, is `chunks`.
+   * What is registered with the plugin: `chunks`, the very bases that are read, window by window,
+   * which cuFile reads into without a copy; or `whole`, the batch's memory once. `auto`, the
+   * default, is `chunks`.
    */
   readonly registration?: "auto" | "chunks" | "whole";
 }

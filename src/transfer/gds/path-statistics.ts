@@ -2,15 +2,22 @@ import { type ReadText, readText } from "../../probe/read-text.js";
 import { formatBytes } from "../../units.js";
 import { cufileConfiguration } from "./cufile-configuration.js";
 
-/** Counters of the kernel module nvidia-fs, through which cuFile's direct reads go, of the whole machine since they were last cleared. */
+/**
+ * Counters of the kernel module nvidia-fs, through which cuFile's direct reads go, of the whole
+ * machine since they were last cleared.
+ */
 export const nvidiaFsStatisticsPath = "/proc/driver/nvidia-fs/stats";
 const enableCounting = "write 1 to /sys/module/nvidia_fs/parameters/rw_stats_enabled";
 
-/** How cuFile brought bytes, as counters prove it; never taken from what the machine should be able to do. */
+/**
+ * How cuFile brought bytes, as counters prove it; never taken from what the machine should be able
+ * to do.
+ */
 export interface GdsPath {
   /**
-   * `direct`: all went through nvidia-fs, straight to the device. `mixed`: not all. `compatibility`: none, cuFile read into host memory and
-   * copied. `unknown`: the counters do not prove any of it.
+   * `direct`: all went through nvidia-fs, straight to the device. `mixed`: not all.
+   * `compatibility`: none, cuFile read into host memory and copied. `unknown`: the counters do not
+   * prove any of it.
    */
   readonly taken: "direct" | "mixed" | "compatibility" | "unknown";
   /** What says so, or why nothing does. */
@@ -27,8 +34,9 @@ export interface NvidiaFsStatistics {
 }
 
 /**
- * Reads the text of {@link nvidiaFsStatisticsPath}, in the form of nvidia-fs 2.3 to 2.29 (`nvfs-stat.c` of its sources): a line
- * `Reads : n=10 ok=10 err=0 readMiB=40 ...` while reads are counted, `Reads : err=0 ...` while not. Undefined for another text.
+ * Reads the text of {@link nvidiaFsStatisticsPath}, in the form of nvidia-fs 2.3 to 2.29
+ * (`nvfs-stat.c` of its sources): a line `Reads : n=10 ok=10 err=0 readMiB=40 ...` while reads are
+ * counted, `Reads : err=0 ...` while not. Undefined for another text.
  */
 export function parseNvidiaFsStatistics(text: string): NvidiaFsStatistics | undefined {
   if (!/^Reads\s*:/m.test(text)) return undefined;
@@ -49,7 +57,10 @@ const leastBytes = 16 * mib;
 /** Counts that are running in this process: the counters cannot tell their reads apart. */
 const running = new Set<GdsCount>();
 
-/** One look at the counters before reads through cuFile, and one after them. Begin it before cuFile is opened, end it before it is closed. */
+/**
+ * One look at the counters before reads through cuFile, and one after them. Begin it before cuFile
+ * is opened, end it before it is closed.
+ */
 export class GdsCount {
   readonly #read: ReadText;
   readonly #before: NvidiaFsStatistics | string;
@@ -91,7 +102,8 @@ export function pathBetween(
   if (reads < 0 || grownMib < 0) return unknown("the counters of nvidia-fs were cleared meanwhile");
   if (p2pDma === true) return unknown("cuFile's configuration allows PCI P2PDMA, whose reads nvidia-fs does not see");
   if (reads === 0) return { taken: "compatibility", why: `nvidia-fs counted no read while ${formatBytes(bytes)} were read` };
-  // Two counts rounded down: less than one MiB more may have passed. Whoever else reads makes it only more.
+  // Two counts rounded down: less than one MiB more may have passed. Whoever else reads makes it
+  // only more.
   if ((grownMib + 1) * mib <= bytes) {
     return { taken: "mixed", why: `nvidia-fs counted ${grownMib} MiB while ${formatBytes(bytes)} were read` };
   }

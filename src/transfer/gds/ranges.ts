@@ -11,7 +11,10 @@ export interface RangePlacement {
   readonly totalBytes: number;
 }
 
-/** Buffers start at pages: cuFile reads straight into those, and anything else through a buffer of its own. */
+/**
+ * Buffers start at pages: cuFile reads straight into those, and anything else through a buffer of
+ * its own.
+ */
 const alignmentBytes = 4096;
 
 /**

@@ -2,7 +2,10 @@ import type { VmmArena } from "../../arena/arena.js";
 import { errorOf } from "../../errors.js";
 import { memoryOf } from "../nixl/agent.js";
 
-/** @throws ERR_OPTION_CONFLICT when the arena is on another device; ERR_ARENA_NOT_LOADABLE for memory that NIXL cannot use */
+/**
+ * @throws ERR_OPTION_CONFLICT when the arena is on another device; ERR_ARENA_NOT_LOADABLE for
+ *   memory that NIXL cannot use
+ */
 export function requireDevice(device: string, arena: VmmArena): void {
   memoryOf(arena);
   const found = arena.memory === "host" ? "host" : arena.device;

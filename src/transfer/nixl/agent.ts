@@ -25,8 +25,9 @@ export interface NixlAgentOptions extends NixlApiOptions {
   /** Name by which other agents know it. */
   readonly name: string;
   /**
-   * Plugins to make, with parameters over the plugin's own defaults, all as text: `{ GDS_MT: { thread_count: "8" } }`. At least one. MX_GDS_THREADS
-   * counts for GDS_MT where no `thread_count` is given.
+   * Plugins to make, with parameters over the plugin's own defaults, all as text:
+   * `{ GDS_MT: { thread_count: "8" } }`. At least one. MX_GDS_THREADS counts for GDS_MT where no
+   * `thread_count` is given.
    */
   readonly plugins: Readonly<Record<string, Readonly<Record<string, string>>>>;
   /** A thread of NIXL's that moves UCX transfers along. Default true, as in NIXL. */
@@ -42,14 +43,18 @@ export interface RegisterOptions {
   /** Plugin that is to know the memory. Default: the agent's first. */
   readonly plugin?: string;
   /**
-   * On a device: whether a region may span several allocations where the driver can export them as one dma-buf. Default: only for plugins that
-   * reach memory by dma-buf alone, and with MX_ARENA_SINGLE_MR. UCX may choose `cuda_ipc`, which addresses one allocation: say true where UCX_TLS
-   * leaves it out, as in `UCX_TLS=^cuda_ipc`, and UCX_CUDA_COPY_REG_WHOLE_ALLOC=off is set, without which UCX registers single allocations.
+   * On a device: whether a region may span several allocations where the driver can export them as
+   * one dma-buf. Default: only for plugins that reach memory by dma-buf alone, and with
+   * MX_ARENA_SINGLE_MR. UCX may choose `cuda_ipc`, which addresses one allocation: say true where
+   * UCX_TLS leaves it out, as in `UCX_TLS=^cuda_ipc`, and UCX_CUDA_COPY_REG_WHOLE_ALLOC=off is set,
+   * without which UCX registers single allocations.
    */
   readonly spanAllocations?: boolean;
   /**
-   * On a device: whether one region may take in all of the arena's used range, the holes that freed allocations left included, where the driver can export
-   * that as one dma-buf. It asks what `spanAllocations` asks. Default: with MX_ARENA_SINGLE_MR. The host's holes have no memory, and are left out.
+   * On a device: whether one region may take in all of the arena's used range, the holes that freed
+   * allocations left included, where the driver can export that as one dma-buf. It asks what
+   * `spanAllocations` asks. Default: with MX_ARENA_SINGLE_MR. The host's holes have no memory, and
+   * are left out.
    */
   readonly spanHoles?: boolean;
 }
@@ -64,8 +69,9 @@ export interface PinnedMemory {
 }
 
 /**
- * A NIXL agent. One native thread makes all its calls, in order; nothing here blocks JavaScript. Made by {@link NixlAgent.create}; `close()`, or
- * `await using`, gives everything back: transfers are released, then registrations undone in reverse, then plugins and agent ended.
+ * A NIXL agent. One native thread makes all its calls, in order; nothing here blocks JavaScript.
+ * Made by {@link NixlAgent.create}; `close()`, or `await using`, gives everything back: transfers
+ * are released, then registrations undone in reverse, then plugins and agent ended.
  */
 export class NixlAgent implements AgentHandle {
   readonly name: string;
@@ -75,7 +81,10 @@ export class NixlAgent implements AgentHandle {
   readonly plugins: readonly string[];
   /** Plugins that NIXL has files of; not each can be loaded on every machine. */
   readonly availablePlugins: readonly string[];
-  /** Resolves when the agent has ended and nothing is in flight or registered any more; rejects with what could not be given back. Keeps no process alive. */
+  /**
+   * Resolves when the agent has ended and nothing is in flight or registered any more; rejects with
+   * what could not be given back. Keeps no process alive.
+   */
   readonly ended: Promise<void>;
   /** @internal */
   readonly native: NativeNixlAgent;
@@ -129,7 +138,10 @@ export class NixlAgent implements AgentHandle {
     return this.#closing;
   }
 
-  /** What another agent needs to read this one's registered memory; pass it on by any means. Export again after registering more. */
+  /**
+   * What another agent needs to read this one's registered memory; pass it on by any means. Export
+   * again after registering more.
+   */
   async exportMetadata(): Promise<Uint8Array> {
     this.#requireOpen();
     return awaitNative(() => this.native.metadata());
@@ -151,8 +163,9 @@ export class NixlAgent implements AgentHandle {
   }
 
   /**
-   * Makes memory of an arena known to a plugin: DRAM, or VRAM where the arena's memory is a device's. The allocations around the pieces are
-   * pinned until the registration is closed: `arena.free` and `arena.close` meanwhile throw ERR_ARENA_BUSY.
+   * Makes memory of an arena known to a plugin: DRAM, or VRAM where the arena's memory is a
+   * device's. The allocations around the pieces are pinned until the registration is closed:
+   * `arena.free` and `arena.close` meanwhile throw ERR_ARENA_BUSY.
    * @throws ERR_ARENA_ADDRESS, ERR_NIXL_REGISTER
    */
   async registerMemory(arena: VmmArena, pieces: Omit<Pieces, "kind" | "device">, plugin?: string): Promise<Registration> {
@@ -169,9 +182,11 @@ export class NixlAgent implements AgentHandle {
   }
 
   /**
-   * Makes everything alive in an arena known to a plugin, in as few regions as are legal there; `regions`, `layout` and `reason` of the
-   * registration say which and why. What is allocated later is not part of it: see {@link Registration.covers}.
-   * @throws ERR_NIXL_REGISTER, also for an arena without allocations; ERR_ARENA_CLOSED; ERR_ARENA_NOT_LOADABLE; ERR_OPTION_UNKNOWN
+   * Makes everything alive in an arena known to a plugin, in as few regions as are legal there;
+   * `regions`, `layout` and `reason` of the registration say which and why. What is allocated later
+   * is not part of it: see {@link Registration.covers}.
+   * @throws ERR_NIXL_REGISTER, also for an arena without allocations; ERR_ARENA_CLOSED;
+   *   ERR_ARENA_NOT_LOADABLE; ERR_OPTION_UNKNOWN
    */
   async registerArena(arena: VmmArena, options: RegisterOptions = {}): Promise<Registration> {
     this.#requireOpen();
@@ -194,9 +209,11 @@ export class NixlAgent implements AgentHandle {
   }
 
   /**
-   * Makes the first `bytes` bytes of a file known to a plugin. The registration holds a descriptor of its own, which is the `device` of its
-   * `pieces`, and of the pieces of a transfer that reads it.
-   * @param file path, or descriptor number or FileHandle, which is duplicated before the call returns and may be closed at once
+   * Makes the first `bytes` bytes of a file known to a plugin. The registration holds a descriptor
+   * of its own, which is the `device` of its `pieces`, and of the pieces of a transfer that reads
+   * it.
+   * @param file path, or descriptor number or FileHandle, which is duplicated before the call
+   *   returns and may be closed at once
    * @param bytes default: all of it
    * @throws ERR_OPTION_INVALID, ERR_TRANSFER_OPEN, ERR_NIXL_REGISTER
    */
@@ -212,7 +229,8 @@ export class NixlAgent implements AgentHandle {
   }
 
   /**
-   * The same for a file that is open already. Memory that its reads go to stays pinned until the registration is closed.
+   * The same for a file that is open already. Memory that its reads go to stays pinned until the
+   * registration is closed.
    * @internal
    */
   async registerOpenFile(file: NativeFile, bytes: number, plugin?: string, pinned?: PinnedMemory): Promise<Registration> {
@@ -247,8 +265,10 @@ export class NixlAgent implements AgentHandle {
   }
 
   /**
-   * Prepares a transfer between registered memory of this agent and a registered file, or memory of another agent.
-   * @throws ERR_NIXL_NOT_REGISTERED when a local piece lies in none of the registrations given; ERR_NIXL_TRANSFER, ERR_NIXL_BROKEN
+   * Prepares a transfer between registered memory of this agent and a registered file, or memory of
+   * another agent.
+   * @throws ERR_NIXL_NOT_REGISTERED when a local piece lies in none of the registrations given;
+   *   ERR_NIXL_TRANSFER, ERR_NIXL_BROKEN
    */
   async createTransfer(options: NixlTransferOptions): Promise<Transfer> {
     this.#requireOpen();
@@ -256,9 +276,11 @@ export class NixlAgent implements AgentHandle {
   }
 
   /**
-   * Aborts transfers, waits until nothing is in flight, undoes everything and ends. Closing again waits for the same end.
-   * @throws ERR_TRANSFER_STUCK when something is still in flight after `closeTimeoutMs` (the end comes later all the same, see `ended`);
-   *   ERR_NIXL_RELEASE, ERR_NIXL_DEREGISTER, ERR_NIXL_CLOSE: the first of what could not be given back
+   * Aborts transfers, waits until nothing is in flight, undoes everything and ends. Closing again
+   * waits for the same end.
+   * @throws ERR_TRANSFER_STUCK when something is still in flight after `closeTimeoutMs` (the end
+   *   comes later all the same, see `ended`); ERR_NIXL_RELEASE, ERR_NIXL_DEREGISTER,
+   *   ERR_NIXL_CLOSE: the first of what could not be given back
    */
   async close(): Promise<void> {
     this.beginClose();

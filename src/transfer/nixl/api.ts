@@ -20,15 +20,20 @@ export interface NixlApi {
 }
 
 export interface NixlApiOptions {
-  /** Path of `libnixl_capi.so`. Default: MX_NIXL_LIBRARY, else the loader's path, NVIDIA's usual places, python3's site-packages. */
+  /**
+   * Path of `libnixl_capi.so`. Default: MX_NIXL_LIBRARY, else the loader's path, NVIDIA's usual
+   * places, python3's site-packages.
+   */
   readonly library?: string;
 }
 
 const loaded = new Map<string, Promise<NixlApi>>();
 
 /**
- * Finds NIXL's library and loads it, once per process and place; it is never unloaded. Reads MX_NIXL_LIBRARY.
- * @throws ERR_NIXL_NOT_FOUND with every place tried in `tried`; of a file that was named and is there ERR_NIXL_LOAD, ERR_NIXL_SYMBOLS, ERR_NIXL_STUB
+ * Finds NIXL's library and loads it, once per process and place; it is never unloaded. Reads
+ * MX_NIXL_LIBRARY.
+ * @throws ERR_NIXL_NOT_FOUND with every place tried in `tried`; of a file that was named and is
+ *   there ERR_NIXL_LOAD, ERR_NIXL_SYMBOLS, ERR_NIXL_STUB
  */
 export function loadNixl(options: NixlApiOptions = {}): Promise<NixlApi> {
   const library = options.library ?? readEnv("MX_NIXL_LIBRARY");

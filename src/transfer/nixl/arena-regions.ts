@@ -13,8 +13,9 @@ export interface Spans {
 }
 
 /**
- * How registered memory was cut into regions. `one-region`: all of it is one. `runs`: one for each run of allocations side by side, because
- * what was freed left holes. `allocations`: a run had to be cut at its allocations. `pieces`: as the caller named them.
+ * How registered memory was cut into regions. `one-region`: all of it is one. `runs`: one for each
+ * run of allocations side by side, because what was freed left holes. `allocations`: a run had to
+ * be cut at its allocations. `pieces`: as the caller named them.
  */
 export type RegionLayout = "one-region" | "runs" | "allocations" | "pieces";
 
@@ -39,9 +40,11 @@ interface Range {
 }
 
 /**
- * Cuts what is alive in an arena into as few regions as are legal. On the host a run of allocations is one region. On a device each allocation
- * is a physical handle of its own: a run of one is legal everywhere; a run of several, or all of the used range with its holes, is one region only
- * where `spans` says so, and where the driver proves it by exporting it as one dma-buf. Holes are never filled again: addresses are given out once.
+ * Cuts what is alive in an arena into as few regions as are legal. On the host a run of allocations
+ * is one region. On a device each allocation is a physical handle of its own: a run of one is legal
+ * everywhere; a run of several, or all of the used range with its holes, is one region only where
+ * `spans` says so, and where the driver proves it by exporting it as one dma-buf. Holes are never
+ * filled again: addresses are given out once.
  * @param live `[address, bytes, ...]`, ascending, at least one
  * @param spans what whoever reads the memory can take as one region
  * @throws ERR_CUDA_NO_CONTEXT, ERR_TRANSFER_NO_THREAD: the driver could not be asked
@@ -75,7 +78,8 @@ export async function cutRegions(arena: VmmArena, live: BigUint64Array, spans: S
       regions.push(...(refusal === undefined ? wholeOf(live, run) : live.subarray(run.begin, run.end)));
       continue;
     }
-    // Legal in any case: the driver's answer, asked for once, tells which way a network card has to reach it.
+    // Legal in any case: the driver's answer, asked for once, tells which way a network card has to
+    // reach it.
     if (!askedOfOne) {
       askedOfOne = true;
       reasons.add("an allocation is one physical handle");
@@ -96,7 +100,10 @@ async function whyCut(arena: VmmArena, range: Range, spans: boolean, plugin: str
   return refusalOf(arena, range);
 }
 
-/** The driver's own refusal to export the range as one dma-buf; undefined when it does, and closes that again. */
+/**
+ * The driver's own refusal to export the range as one dma-buf; undefined when it does, and closes
+ * that again.
+ */
 async function refusalOf(arena: VmmArena, { begin, bytes }: Range): Promise<string | undefined> {
   try {
     await awaitNative(() => arena.native.proveOneRegion(begin, Number(bytes)));

@@ -3,8 +3,10 @@ import type { TransferPieces } from "../../native/addon.js";
 import { roundDown } from "../../units.js";
 
 /**
- * Cuts pieces into chunks no longer than `maxChunkBytes`, in the same order; pieces without bytes give none.
- * @param blockBytes of each file: chunks end at multiples of it where they are long enough, so that the next can be read directly. Default: no matter
+ * Cuts pieces into chunks no longer than `maxChunkBytes`, in the same order; pieces without bytes
+ * give none.
+ * @param blockBytes of each file: chunks end at multiples of it where they are long enough, so that
+ *   the next can be read directly. Default: no matter
  */
 export function cutChunks(pieces: TransferPieces, maxChunkBytes: number, blockBytes?: ArrayLike<number>): TransferPieces {
   const [file, offset, length, address]: [number[], number[], number[], bigint[]] = [[], [], [], []];
@@ -39,7 +41,10 @@ export interface Window {
   readonly bytes: number;
 }
 
-/** Groups consecutive chunks of one file, up to so many bytes and chunks; a chunk that is longer by itself makes a window alone. */
+/**
+ * Groups consecutive chunks of one file, up to so many bytes and chunks; a chunk that is longer by
+ * itself makes a window alone.
+ */
 export function cutWindows(chunks: TransferPieces, maxBytes: number, maxChunks: number): Window[] {
   const windows: Window[] = [];
   let begin = 0;

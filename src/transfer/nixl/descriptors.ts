@@ -3,7 +3,10 @@ import type { SegmentKind } from "../../native/addon.js";
 
 export type { SegmentKind };
 
-/** Pieces of one kind on one device, as parallel columns. For a FILE the addresses are file offsets and the device is the descriptor. */
+/**
+ * Pieces of one kind on one device, as parallel columns. For a FILE the addresses are file offsets
+ * and the device is the descriptor.
+ */
 export interface Pieces {
   readonly kind: SegmentKind;
   readonly device: number;
@@ -12,7 +15,9 @@ export interface Pieces {
   readonly length: Float64Array;
 }
 
-/** The regions of `[address, bytes, ...]`, ascending; those side by side become one where `joined`. */
+/**
+ * The regions of `[address, bytes, ...]`, ascending; those side by side become one where `joined`.
+ */
 export function regionsOf(ranges: BigUint64Array, joined: boolean): { readonly address: BigUint64Array; readonly length: Float64Array } {
   const address: bigint[] = [];
   const length: number[] = [];

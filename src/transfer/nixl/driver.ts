@@ -29,10 +29,16 @@ import { startWindows, type WindowsOptions, type WindowsSummary, windowsInFlight
 
 const maxReadableBytes = maxChunkKib * 1024;
 const windowChunks = 256;
-/** Reads that the POSIX plugin can have in flight; it makes room for each when it is made, 65536 by default. */
+/**
+ * Reads that the POSIX plugin can have in flight; it makes room for each when it is made, 65536 by
+ * default.
+ */
 const posixReads = windowChunks * windowsInFlight;
 
-/** Reads by a plugin of NIXL's, with an agent for each batch, so that a failure of one disturbs no other. */
+/**
+ * Reads by a plugin of NIXL's, with an agent for each batch, so that a failure of one disturbs no
+ * other.
+ */
 export const nixlDriver: TransferDriver = {
   name: "nixl",
   capabilities: { memory: ["host", "device"], copies: true, registrable: true },
@@ -54,7 +60,8 @@ function nixlTakes(shape: ReadShape): DriverBytes {
 
 /**
  * Starts a batch.
- * @param onRefused told of each file that the plugin cannot register, which is then left out; without it that is a failure
+ * @param onRefused told of each file that the plugin cannot register, which is then left out;
+ *   without it that is a failure
  */
 export function submitNixl(batch: TransferBatch, onRefused?: WindowsOptions["onRefused"]): Transfer {
   return new NixlBatch(batch, onRefused);

@@ -34,7 +34,10 @@ export function usualPlaces(): LibraryPlace[] {
   return [{ path: libraryName, from: loader }, ...folders.map((folder) => ({ path: join(folder, libraryName), from: usual }))];
 }
 
-/** The wheels `nixl-cu12` and `nixl-cu13` in the site-packages of the `python3` on PATH, or why there are none. */
+/**
+ * The wheels `nixl-cu12` and `nixl-cu13` in the site-packages of the `python3` on PATH, or why
+ * there are none.
+ */
 export async function pythonPlaces(): Promise<LibraryPlace[] | LibraryTried> {
   const script = "import json, site, sys; print(json.dumps([p for p in sys.path if 'packages' in p] + site.getsitepackages()))";
   const { execFile } = await import("node:child_process");
@@ -56,7 +59,10 @@ export async function pythonPlaces(): Promise<LibraryPlace[] | LibraryTried> {
   return { path: libraryName, from: python, why: `no NIXL in ${[...new Set(folders)].join(", ") || python}` };
 }
 
-/** Why there is no library, in one line: a dozen places where nothing lies are one reason, a library that is there and refused is one of its own. */
+/**
+ * Why there is no library, in one line: a dozen places where nothing lies are one reason, a library
+ * that is there and refused is one of its own.
+ */
 export function whyNowhere(tried: readonly LibraryTried[]): string {
   const isEmpty = ({ why, from }: LibraryTried) => isAbsent(why) && places.has(from);
   const empty = new Set(tried.filter(isEmpty).map(({ from }) => places.get(from)));
@@ -67,7 +73,10 @@ export function whyNowhere(tried: readonly LibraryTried[]): string {
   return [...nowhere, ...refused].join("; ");
 }
 
-/** NIXL's version by the package around its library, which has no call to tell it: undefined where nothing says. */
+/**
+ * NIXL's version by the package around its library, which has no call to tell it: undefined where
+ * nothing says.
+ */
 export function libraryVersion(path: string): string | undefined {
   const folder = dirname(dirname(path));
   try {

@@ -6,9 +6,9 @@ import { Coverage } from "./coverage.js";
 import { type Pieces, pieceBytes } from "./descriptors.js";
 
 /**
- * Memory or a file that an agent's plugin knows. Closed by `close()`, `await using`, or with its agent. It belongs to the agent: one that
- * nobody holds any more stays, for other processes may be reading, and goes with the agent, which ends by a finalizer when it is unreachable
- * itself.
+ * Memory or a file that an agent's plugin knows. Closed by `close()`, `await using`, or with its
+ * agent. It belongs to the agent: one that nobody holds any more stays, for other processes may be
+ * reading, and goes with the agent, which ends by a finalizer when it is unreachable itself.
  */
 export class Registration {
   readonly agent: AgentHandle;
@@ -52,15 +52,20 @@ export class Registration {
     return this.pieces.length.length;
   }
 
-  /** True when the whole of `[address, address + length)` lies within one registered piece. Memory allocated afterwards does not. */
+  /**
+   * True when the whole of `[address, address + length)` lies within one registered piece. Memory
+   * allocated afterwards does not.
+   */
   covers(address: bigint, length: number): boolean {
     this.#coverage ??= new Coverage(this.pieces);
     return this.#coverage.holds(address, length);
   }
 
   /**
-   * Undoes the registration, then unpins its memory and closes its descriptor. Closing again does nothing, unless it failed before.
-   * @throws ERR_NIXL_BUSY while a transfer uses it; ERR_NIXL_DEREGISTER: it stays registered, and its memory pinned, until the agent ends
+   * Undoes the registration, then unpins its memory and closes its descriptor. Closing again does
+   * nothing, unless it failed before.
+   * @throws ERR_NIXL_BUSY while a transfer uses it; ERR_NIXL_DEREGISTER: it stays registered, and
+   *   its memory pinned, until the agent ends
    */
   close(): Promise<void> {
     // The agent's end undoes what is registered with it.

@@ -18,7 +18,10 @@ export interface NixlTransferOptions {
   readonly remote: Pieces;
   /** Name of the other agent, as `loadRemote` gave it; leave it out for files. */
   readonly remoteAgent?: string;
-  /** Registrations of this agent that cover the pieces; they cannot be closed before the transfer is released. */
+  /**
+   * Registrations of this agent that cover the pieces; they cannot be closed before the transfer is
+   * released.
+   */
   readonly registrations: readonly Registration[];
   /** Plugin that moves the bytes. Default: the agent's first. */
   readonly plugin?: string;
@@ -35,7 +38,10 @@ export class Transfer {
   readonly agent: AgentHandle;
   /** Bytes to move. */
   readonly byteLength: number;
-  /** Resolves when all bytes are in place; rejects at a failure or abort, while pieces may still be moving. */
+  /**
+   * Resolves when all bytes are in place; rejects at a failure or abort, while pieces may still be
+   * moving.
+   */
   readonly done: Promise<void>;
   /** Resolves when nothing is in flight any more. Never rejects, keeps no process alive. */
   readonly settled: Promise<void>;
@@ -71,7 +77,10 @@ export class Transfer {
     return new Transfer(agent, number, pieceBytes(options.local));
   }
 
-  /** Starts it. Failures come through `done` and `wait()`. @throws ERR_NIXL_BUSY when it was posted before */
+  /**
+   * Starts it. Failures come through `done` and `wait()`. @throws ERR_NIXL_BUSY when it was posted
+   * before
+   */
   post(): void {
     if (this.#posted) throw errorOf("ERR_NIXL_BUSY", "a transfer is posted once");
     this.#posted = true;
@@ -92,14 +101,19 @@ export class Transfer {
     return this.#over ? this.byteLength : 0;
   }
 
-  /** Lets `done` reject with ERR_TRANSFER_ABORTED now. What is in flight ends by itself: see `settled`. */
+  /**
+   * Lets `done` reject with ERR_TRANSFER_ABORTED now. What is in flight ends by itself: see
+   * `settled`.
+   */
   abort(): void {
     this.agent.native.abort(this.#number);
   }
 
   /**
-   * Waits for the end. At a deadline or an abort it rejects at once; the error's `settled` resolves when nothing is in flight any more.
-   * @throws ERR_ABORTED; ERR_TRANSFER_TIMEOUT; ERR_NIXL_TRANSFER with plugin, file and range; ERR_TRANSFER_ABORTED
+   * Waits for the end. At a deadline or an abort it rejects at once; the error's `settled` resolves
+   * when nothing is in flight any more.
+   * @throws ERR_ABORTED; ERR_TRANSFER_TIMEOUT; ERR_NIXL_TRANSFER with plugin, file and range;
+   *   ERR_TRANSFER_ABORTED
    */
   async wait(options: NixlWaitOptions = {}): Promise<void> {
     if (!this.#posted) throw errorOf("ERR_NIXL_BUSY", "wait() before post(): the transfer was not started");

@@ -12,7 +12,10 @@ import type { Pieces } from "./descriptors.js";
 import type { Registration } from "./registration.js";
 import type { Transfer as NixlTransfer } from "./transfer.js";
 
-/** Windows in flight at one time: the second keeps the plugin's threads busy while the first one's slowest chunk ends. */
+/**
+ * Windows in flight at one time: the second keeps the plugin's threads busy while the first one's
+ * slowest chunk ends.
+ */
 export const windowsInFlight = 2;
 
 export interface WindowsOptions {
@@ -21,7 +24,10 @@ export interface WindowsOptions {
   readonly arena: VmmArena;
   /** The allocation that all chunks go to. Pinned until everything has settled. */
   readonly allocation: { readonly address: bigint; readonly length: number };
-  /** Opens a file by its number in `chunks.file`, when its first window is due; it is closed after its last. */
+  /**
+   * Opens a file by its number in `chunks.file`, when its first window is due; it is closed after
+   * its last.
+   */
   readonly open: (file: number) => Promise<NativeFile>;
   /** No longer than the plugin takes, ascending by file. */
   readonly chunks: TransferPieces;
@@ -31,7 +37,10 @@ export interface WindowsOptions {
   readonly windowTimeoutMs?: number | undefined;
   /** Registers the bases that are read, window by window, or the allocation once. */
   readonly registration: "chunks" | "whole";
-  /** Called for a file that the plugin cannot register: its windows are then left out. Default: that is a failure. */
+  /**
+   * Called for a file that the plugin cannot register: its windows are then left out. Default: that
+   * is a failure.
+   */
   readonly onRefused?: (file: number, error: ModelExpressError) => void;
   /** Called once, at the first failure or abort, before `settled`. */
   readonly onFailure?: () => void;
@@ -51,14 +60,18 @@ export interface WindowsSummary {
   readonly registrations: number;
   /** Bytes of memory registered, over all windows. */
   readonly registeredBytes: number;
-  /** Milliseconds in registering and undoing it, and in transfers; windows overlap, so the sum can exceed the whole. */
+  /**
+   * Milliseconds in registering and undoing it, and in transfers; windows overlap, so the sum can
+   * exceed the whole.
+   */
   readonly registerMs: number;
   readonly transferMs: number;
 }
 
 /**
- * Reads chunks of files into memory through a NIXL plugin, window by window, so that an abort takes effect within a window. Set-up that fails
- * undoes what was done, in reverse; nothing is unpinned before it is released and deregistered.
+ * Reads chunks of files into memory through a NIXL plugin, window by window, so that an abort takes
+ * effect within a window. Set-up that fails undoes what was done, in reverse; nothing is unpinned
+ * before it is released and deregistered.
  */
 export function startWindows(options: WindowsOptions): Transfer<WindowsSummary> {
   return new WindowsRun(options);
@@ -96,7 +109,10 @@ class WindowsRun extends BatchRun<WindowsSummary> {
     this.#options.onFailure?.();
   }
 
-  /** Every registration pins the allocation: between two windows the file's does, and one that cannot be undone keeps it from being unmapped. */
+  /**
+   * Every registration pins the allocation: between two windows the file's does, and one that
+   * cannot be undone keeps it from being unmapped.
+   */
   get #pinned(): PinnedMemory {
     return { arena: this.#options.arena, ...this.#options.allocation };
   }
@@ -178,13 +194,15 @@ class WindowsRun extends BatchRun<WindowsSummary> {
         this.#sums.chunks += window.end - window.begin;
       }
     } catch (error) {
-      // A broken agent was broken by a failure that is told at the same time, on a way of its own: that one is the cause.
+      // A broken agent was broken by a failure that is told at the same time, on a way of its own:
+      // that one is the cause.
       if (hasCode(error, "ERR_NIXL_BROKEN")) await setImmediate();
       this.fail(error);
     }
     // From here on in reverse; what fails is told, and the rest goes on.
     if (transfer !== undefined) {
-      // After a success it comes at once, and somebody waits; reads that were given up keep no process alive.
+      // After a success it comes at once, and somebody waits; reads that were given up keep no
+      // process alive.
       if (posted) await (this.failed ? transfer.settled : keepingAlive(transfer.settled));
       this.forget(transfer);
       await this.#undo({ close: () => transfer.release() });
@@ -208,13 +226,19 @@ class WindowsRun extends BatchRun<WindowsSummary> {
     }
   }
 
-  /** Registers the file after this one, so that it is ready when the present one's reads end. What fails is seen when its turn comes. */
+  /**
+   * Registers the file after this one, so that it is ready when the present one's reads end. What
+   * fails is seen when its turn comes.
+   */
   #openNext(file: number): void {
     const next = this.#nextFile.get(file);
     if (next !== undefined && (this.#left.get(next) ?? 0) > 0) this.#file(next).catch(() => {});
   }
 
-  /** A file and its registration, made once: when the file before it is being read, or by its own first window. */
+  /**
+   * A file and its registration, made once: when the file before it is being read, or by its own
+   * first window.
+   */
   #file(file: number): Promise<SourceFile> {
     let source = this.#files.get(file);
     if (source === undefined) {

@@ -14,14 +14,18 @@ import { keepingAlive } from "../settled.js";
 import { filesOf, SummarySum } from "./summary.js";
 import { type StagingWindow, stagingWindows } from "./windows.js";
 
-/** A batch gets as many slots as let reads and copies overlap; each is long enough to keep storage and the bus busy. */
+/**
+ * A batch gets as many slots as let reads and copies overlap; each is long enough to keep storage
+ * and the bus busy.
+ */
 const maxSlots = 4;
 const maxSlotBytes = 64 * 2 ** 20;
 const minSlotBytes = 4 * 2 ** 20;
 
 /**
- * Files into the memory of a CUDA device without GPUDirect Storage: window by window into pinned host memory, as `auto` reads there, and from
- * there by copies of the device's own engine, while the next windows are read.
+ * Files into the memory of a CUDA device without GPUDirect Storage: window by window into pinned
+ * host memory, as `auto` reads there, and from there by copies of the device's own engine, while
+ * the next windows are read.
  */
 export const stagedDriver: TransferDriver = {
   name: "staged",
@@ -43,7 +47,10 @@ function threadsOfSlot(threads: number, slots: number): number {
   return Math.ceil((2 * threads) / (slots + 1));
 }
 
-/** All slots being read at once, by lanes of their own; their windows are congruent to the files, so nothing bounces. */
+/**
+ * All slots being read at once, by lanes of their own; their windows are congruent to the files, so
+ * nothing bounces.
+ */
 function stagingTakes(shape: ReadShape): DriverBytes {
   const { slotBytes, slots } = slotsFor(shape.bytes);
   const bytes = Math.min(shape.bytes, slotBytes);
@@ -71,7 +78,10 @@ function stagedForecast(batch: ForecastBatch): readonly ForecastWay[] {
   return Array.from(ways.values(), (way) => ({ ...way, path: "staged", of: `${way.of} (${way.path})`, windows }));
 }
 
-/** What a window reads into a slot at `address`, with its own files alone; `rows` are their numbers in the batch. */
+/**
+ * What a window reads into a slot at `address`, with its own files alone; `rows` are their numbers
+ * in the batch.
+ */
 function readsOf(files: TransferFiles, { file, offset, length, slotOffset }: StagingWindow["reads"], address: bigint) {
   const rows = [...new Set(file)];
   const rowOf = new Map(rows.map((row, number) => [row, number]));
@@ -122,13 +132,17 @@ class StagedBatch extends BatchRun<BatchSummary> {
       staging.native.close();
       const failures = await staging.ended.promise;
       for (const error of failures) this.failCleanUp(error);
-      // Memory that the driver still has registered must stay; the rest of it goes when it is unreachable.
+      // Memory that the driver still has registered must stay; the rest of it goes when it is
+      // unreachable.
       if (failures.length === 0) this.#close(staging.memory);
     }
     return this.#sum.build();
   }
 
-  /** Fills and empties one slot over and over. Returns when neither a read into it nor a copy from it is in flight, save copies after a failure. */
+  /**
+   * Fills and empties one slot over and over. Returns when neither a read into it nor a copy from
+   * it is in flight, save copies after a failure.
+   */
   async #lane(staging: Staging, slot: number, windows: Iterator<StagingWindow, void>): Promise<void> {
     try {
       await staging.free[slot]?.promise;
@@ -173,7 +187,10 @@ class StagedBatch extends BatchRun<BatchSummary> {
   }
 }
 
-/** Slots for a batch, being made ready one after another; undefined for one without bytes, which needs no memory and no device. */
+/**
+ * Slots for a batch, being made ready one after another; undefined for one without bytes, which
+ * needs no memory and no device.
+ */
 function openStaging({ arena, pieces }: TransferBatch): Staging | undefined {
   const target = addressBounds(pieces.address, pieces.length);
   if (target === undefined) return undefined;

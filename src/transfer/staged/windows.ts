@@ -4,8 +4,8 @@ import { hugePageBytes } from "../../units.js";
 import { directBlocks } from "../files.js";
 
 /**
- * From this length on the addresses of a run follow the file modulo a huge page, so that long direct reads are single requests of the device;
- * those of shorter ones modulo a block.
+ * From this length on the addresses of a run follow the file modulo a huge page, so that long
+ * direct reads are single requests of the device; those of shorter ones modulo a block.
  */
 const largeRunBytes = 2 * hugePageBytes;
 
@@ -27,8 +27,9 @@ export interface StagingWindow {
 }
 
 /**
- * Cuts pieces, in their order, into windows that each fit a slot: every byte once, file-adjacent pieces as one run, addresses congruent to file
- * offsets, and runs that are longer than a slot cut at blocks of the file. Made one by one, as slots become free.
+ * Cuts pieces, in their order, into windows that each fit a slot: every byte once, file-adjacent
+ * pieces as one run, addresses congruent to file offsets, and runs that are longer than a slot cut
+ * at blocks of the file. Made one by one, as slots become free.
  * @param slotBytes a multiple of 2 MiB, two of them at least
  */
 export function* stagingWindows(files: TransferFiles, pieces: TransferPieces, slotBytes: number): Generator<StagingWindow, void, void> {

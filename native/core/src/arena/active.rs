@@ -22,8 +22,8 @@ pub struct Activation {
 }
 
 impl Activation {
-    /// `report` gets the operation and the error where a caller from C only gets null: each code of a refused malloc once, and every free
-    /// that failed. It is called on the caller's thread.
+    /// `report` gets the operation and the error where a caller from C only gets null: each code of
+    /// a refused malloc once, and every free that failed. It is called on the caller's thread.
     pub fn new(arena: Arc<Arena>, device: i32, report: impl Fn(&'static str, &Error) + Send + Sync + 'static) -> Self {
         Activation { arena, device, report: Box::new(report), reported: Mutex::default() }
     }
@@ -50,7 +50,8 @@ impl Activation {
     }
 }
 
-/// Safe from any thread. No call panics or unwinds. Setting another arena waits for no call: one that runs meanwhile ends in the arena it began with.
+/// Safe from any thread. No call panics or unwinds. Setting another arena waits for no call: one
+/// that runs meanwhile ends in the arena it began with.
 pub struct ActiveArena {
     active: ArcSwapOption<Activation>,
     /// Held from the question whether an arena may be set until it is.
@@ -62,8 +63,8 @@ impl ActiveArena {
         ActiveArena { active: ArcSwapOption::const_empty(), setting: Mutex::new(()) }
     }
 
-    /// From now on callers allocate in `next`, or get null. Refused while another arena is active that is open: its callers would be left with
-    /// memory that nobody frees.
+    /// From now on callers allocate in `next`, or get null. Refused while another arena is active
+    /// that is open: its callers would be left with memory that nobody frees.
     pub fn set(&self, next: Option<Activation>) -> Result<()> {
         let setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(next) = &next {
@@ -87,7 +88,8 @@ impl ActiveArena {
         Err(Error::new("ERR_ARENA_ACTIVE", message))
     }
 
-    /// `bytes` of memory of `device`; None without an active arena, for another device than its own, and where the arena refuses.
+    /// `bytes` of memory of `device`; None without an active arena, for another device than its
+    /// own, and where the arena refuses.
     #[inline]
     pub fn malloc(&self, bytes: isize, device: i32) -> Option<usize> {
         contained(|| {
@@ -97,8 +99,8 @@ impl ActiveArena {
         })
     }
 
-    /// Gives back what `malloc` gave, at once or with the last that holds it. Any other address, and any of an arena that is no longer active, does
-    /// nothing.
+    /// Gives back what `malloc` gave, at once or with the last that holds it. Any other address,
+    /// and any of an arena that is no longer active, does nothing.
     #[inline]
     pub fn free(&self, address: usize) {
         contained(|| {

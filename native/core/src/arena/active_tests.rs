@@ -142,7 +142,8 @@ fn nothing_unwinds_into_the_caller() {
     assert!(arena.close().unwrap());
 }
 
-/// Threads allocate and free while arenas are set, closed and cleared under them: every arena ends with nothing alive.
+/// Threads allocate and free while arenas are set, closed and cleared under them: every arena ends
+/// with nothing alive.
 #[test]
 fn arenas_change_and_close_under_mallocs_in_flight() {
     let (active, stop, done) = (ActiveArena::new(), AtomicBool::new(false), AtomicUsize::new(0));

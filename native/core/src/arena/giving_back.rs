@@ -1,4 +1,5 @@
-//! Memory on its way out. Whoever drops one of these half-way has the rest done: no memory waits for a call that never comes.
+//! Memory on its way out. Whoever drops one of these half-way has the rest done: no memory waits
+//! for a call that never comes.
 
 use std::ops::Deref;
 
@@ -14,7 +15,8 @@ pub static RELEASES: Pool = Pool::new("mx-release", 8);
 /// More memory of the host than this takes some ten milliseconds a gigabyte to give back.
 const QUICK_BYTES: usize = 64 << 20;
 
-/// True where giving so much memory back takes time that the caller may not have. A device's always may: its driver can wait for the device.
+/// True where giving so much memory back takes time that the caller may not have. A device's always
+/// may: its driver can wait for the device.
 pub(super) fn takes_time(memory: MemoryKind, bytes: usize) -> bool {
     bytes > 0 && (memory == MemoryKind::Device || bytes > QUICK_BYTES)
 }
@@ -31,7 +33,8 @@ pub(super) fn drop_without_blocking(memory: MemoryKind, bytes: usize, owner: imp
     }
 }
 
-/// An allocation that nobody can find any more, and whose memory this gives back. Where views of it are left, the last of them does.
+/// An allocation that nobody can find any more, and whose memory this gives back. Where views of it
+/// are left, the last of them does.
 #[must_use]
 pub struct Taken<A: Deref<Target = Arena>> {
     arena: A,
@@ -61,7 +64,8 @@ impl<A: Deref<Target = Arena>> Taken<A> {
         self.finish()
     }
 
-    /// For an owner who drives the backend: the allocation is out of the records, and its memory the owner's business. None where views are left.
+    /// For an owner who drives the backend: the allocation is out of the records, and its memory
+    /// the owner's business. None where views are left.
     pub fn into_allocation(mut self) -> Option<Allocation> {
         self.done = true;
         let out = self.settle();
@@ -88,8 +92,8 @@ impl<A: Deref<Target = Arena>> Drop for Taken<A> {
     }
 }
 
-/// An arena that refuses everything, and whose memory this gives back. Allocations with views that are left, and then the address space, go with the
-/// last of the views.
+/// An arena that refuses everything, and whose memory this gives back. Allocations with views that
+/// are left, and then the address space, go with the last of the views.
 #[must_use]
 pub struct Closing<A: Deref<Target = Arena>> {
     arena: A,
@@ -113,7 +117,8 @@ impl<A: Deref<Target = Arena>> Closing<A> {
         takes_time(self.arena.memory, self.out.iter().flatten().map(|allocation| allocation.bytes).sum())
     }
 
-    /// Gives every allocation back once, going on after errors, then the address space. All errors, in order.
+    /// Gives every allocation back once, going on after errors, then the address space. All errors,
+    /// in order.
     pub fn finish(mut self) -> Vec<Error> {
         self.done = true;
         self.give_back()
@@ -147,7 +152,8 @@ impl<A: Deref<Target = Arena>> Drop for Closing<A> {
     }
 }
 
-/// What an arena left that was never closed: dropping this gives it back, without a word about failures.
+/// What an arena left that was never closed: dropping this gives it back, without a word about
+/// failures.
 pub(super) struct Remains {
     pub backend: Box<dyn VmmBackend>,
     pub allocations: Vec<Allocation>,
@@ -165,8 +171,9 @@ impl Drop for Remains {
 }
 
 impl Arena {
-    /// Gives back the whole pages of `[address, address + bytes)` that none of `kept` touches; `kept` are `(address, bytes)` in the order of addresses.
-    /// For memory that was freed, and that views are left of.
+    /// Gives back the whole pages of `[address, address + bytes)` that none of `kept` touches;
+    /// `kept` are `(address, bytes)` in the order of addresses. For memory that was freed, and that
+    /// views are left of.
     pub fn drop_all_but(&self, address: usize, bytes: usize, kept: &[(usize, usize)]) {
         let Some(backend) = &self.backend else { return };
         let page = crate::sys::page_bytes();

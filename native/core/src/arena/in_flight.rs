@@ -3,7 +3,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Counts what is not given back yet. Whoever finds no memory waits for it before that is an error: its owner has let go of it.
+/// Counts what is not given back yet. Whoever finds no memory waits for it before that is an error:
+/// its owner has let go of it.
 pub struct InFlight {
     count: Mutex<usize>,
     ended: Condvar,

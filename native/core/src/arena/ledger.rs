@@ -46,9 +46,10 @@ pub(super) enum Removal {
     Held(Allocation),
 }
 
-/// Bump allocation hands out ascending addresses, so records are appended nearly always; removed ones are only marked, and swept when they
-/// are the majority. Appending and removing the youngest take constant time, everything else a binary search; no call is ever linear more
-/// often than it was paid for.
+/// Bump allocation hands out ascending addresses, so records are appended nearly always; removed
+/// ones are only marked, and swept when they are the majority. Appending and removing the youngest
+/// take constant time, everything else a binary search; no call is ever linear more often than it
+/// was paid for.
 #[derive(Default)]
 pub(super) struct Ledger {
     records: Vec<Record>,
@@ -62,7 +63,8 @@ pub(super) struct Ledger {
 const SWEEP_MINIMUM: usize = 64;
 
 impl Ledger {
-    /// Allocations that have memory: those that are alive, and those that were freed and are still held.
+    /// Allocations that have memory: those that are alive, and those that were freed and are still
+    /// held.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -95,7 +97,8 @@ impl Ledger {
         self.position_containing(address, length).map(|at| self.records[at].allocation)
     }
 
-    /// Forbids removal of the allocation that holds the whole of `[address, address + length)` until as many `unpin` of what is returned.
+    /// Forbids removal of the allocation that holds the whole of `[address, address + length)`
+    /// until as many `unpin` of what is returned.
     pub fn pin(&mut self, address: usize, length: usize) -> Option<Allocation> {
         let at = self.position_containing(address, length)?;
         self.records[at].pins += 1;
@@ -141,7 +144,8 @@ impl Ledger {
         Removal::Removed(allocation)
     }
 
-    /// Ends a `take` that left views: false where some are still left. The last of them then removes the allocation.
+    /// Ends a `take` that left views: false where some are still left. The last of them then
+    /// removes the allocation.
     pub fn settle(&mut self, address: usize) -> bool {
         let at = self.position(address).expect("what was taken stays until it is settled");
         let held = self.records[at].held();
@@ -176,7 +180,8 @@ impl Ledger {
         self.records.iter().find(|r| r.pins > 0).map(|r| r.allocation)
     }
 
-    /// Takes everything out that is not held, in the order of addresses; what is held counts as freed, and what its owner has taken stays his.
+    /// Takes everything out that is not held, in the order of addresses; what is held counts as
+    /// freed, and what its owner has taken stays his.
     pub fn drain(&mut self) -> Vec<Allocation> {
         let records = std::mem::take(&mut self.records);
         let mut out = Vec::with_capacity(self.count);

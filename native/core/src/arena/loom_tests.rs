@@ -1,4 +1,5 @@
-//! Every interleaving of two or three threads: `RUSTFLAGS="--cfg loom" cargo test -p mx-core --release --lib arena::loom`.
+//! Every interleaving of two or three threads:
+//! `RUSTFLAGS="--cfg loom" cargo test -p mx-core --release --lib arena::loom`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,7 +13,8 @@ use crate::vmm::{MemoryKind, VmmBackend};
 const BASE: usize = 0x10_0000;
 const GRANULE: usize = 4096;
 
-/// Counts calls, and fails on any that the order of life forbids. Its counters are no part of the model: loom looks at the arena only.
+/// Counts calls, and fails on any that the order of life forbids. Its counters are no part of the
+/// model: loom looks at the arena only.
 #[derive(Default)]
 struct Counts {
     allocated: AtomicUsize,

@@ -1,5 +1,6 @@
-//! One reserved range of addresses, filled by bump allocation: addresses ascend and never repeat, so a range registered with a network
-//! card or a storage library stays valid however much is freed.
+//! One reserved range of addresses, filled by bump allocation: addresses ascend and never repeat,
+//! so a range registered with a network card or a storage library stays valid however much is
+//! freed.
 //!
 //! One lock guards records and counters. It is short, and never held during a call of the backend.
 
@@ -40,11 +41,13 @@ use crate::vmm::{MemoryKind, VmmBackend};
 use giving_back::{Remains, drop_without_blocking};
 use ledger::{Ledger, Removal};
 
-/// How long an allocation that finds no memory waits for memory on its way back. Unmapping a terabyte takes about so long.
+/// How long an allocation that finds no memory waits for memory on its way back. Unmapping a
+/// terabyte takes about so long.
 const GIVING_BACK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Safe from any thread. Dropped unclosed, an arena over a native backend gives everything back, without a word about failures; one over a
-/// backend that JavaScript drives only forgets its records.
+/// Safe from any thread. Dropped unclosed, an arena over a native backend gives everything back,
+/// without a word about failures; one over a backend that JavaScript drives only forgets its
+/// records.
 pub struct Arena {
     state: Mutex<State>,
     backend: Option<Box<dyn VmmBackend>>,
@@ -61,7 +64,8 @@ struct State {
     used_bytes: usize,
     /// Claims that await their memory. `close` is refused meanwhile.
     claims: usize,
-    /// What gives memory back just now, without the lock. The last of a closed arena gives the address space back, too.
+    /// What gives memory back just now, without the lock. The last of a closed arena gives the
+    /// address space back, too.
     giving_back: usize,
     closed: bool,
 }
@@ -94,7 +98,8 @@ impl Drop for Pending<'_> {
 pub struct Stats {
     /// The bump pointer: everything ever handed out, holes included.
     pub used_bytes: usize,
-    /// Bytes of the allocations that have memory: those alive, and those freed that pins or views still hold.
+    /// Bytes of the allocations that have memory: those alive, and those freed that pins or views
+    /// still hold.
     pub mapped_bytes: usize,
     pub live_allocation_count: usize,
     pub pins: usize,
@@ -111,7 +116,8 @@ impl Arena {
         Ok(Self::new(Some(backend), base, total_bytes, granularity, memory))
     }
 
-    /// Over `[base, base + total_bytes)` of a backend that the caller drives by `claim`, `commit`, `take` and so on.
+    /// Over `[base, base + total_bytes)` of a backend that the caller drives by `claim`, `commit`,
+    /// `take` and so on.
     pub fn external(base: usize, total_bytes: usize, granularity: usize, memory: MemoryKind) -> Result<Self> {
         let rounded_bytes = refusal::reserve_size(total_bytes, granularity)?;
         if base.checked_add(rounded_bytes).is_none() {
@@ -155,8 +161,8 @@ impl Arena {
         }
     }
 
-    /// Address space and memory from the native backend. ERR_ARENA_SIZE, _EXHAUSTED, _CLOSED, or the backend's error: then only that piece
-    /// of address space is lost.
+    /// Address space and memory from the native backend. ERR_ARENA_SIZE, _EXHAUSTED, _CLOSED, or
+    /// the backend's error: then only that piece of address space is lost.
     pub fn malloc(&self, bytes: usize) -> Result<usize> {
         let backend = self.native_backend()?;
         let claim = self.claim(bytes)?;
@@ -174,8 +180,9 @@ impl Arena {
         Ok(address)
     }
 
-    /// Gives the allocation that starts at `address` back. False, and nothing done, where none does or the arena is closed. The record is
-    /// gone also when the backend fails; ERR_ARENA_BUSY while the allocation is pinned changes nothing.
+    /// Gives the allocation that starts at `address` back. False, and nothing done, where none does
+    /// or the arena is closed. The record is gone also when the backend fails; ERR_ARENA_BUSY while
+    /// the allocation is pinned changes nothing.
     pub fn free(&self, address: usize) -> Result<bool> {
         match Self::take(self, address)? {
             Some(taken) => taken.give_back().map(|()| true),
@@ -183,8 +190,8 @@ impl Arena {
         }
     }
 
-    /// `free` for a caller that knows nothing of pins and views: where there are any, the memory goes with the last of them, and is alive to nobody
-    /// else from now on.
+    /// `free` for a caller that knows nothing of pins and views: where there are any, the memory
+    /// goes with the last of them, and is alive to nobody else from now on.
     pub fn free_when_unheld(&self, address: usize) -> Result<bool> {
         let mut state = self.lock();
         if state.closed {
@@ -237,8 +244,9 @@ impl Arena {
         self.lock().claims -= 1;
     }
 
-    /// Takes the allocation that starts at `address` out of the records: it is no longer alive, and this caller alone gives its memory back.
-    /// None where there is none, or the arena is closed. ERR_ARENA_BUSY while it is pinned.
+    /// Takes the allocation that starts at `address` out of the records: it is no longer alive, and
+    /// this caller alone gives its memory back. None where there is none, or the arena is closed.
+    /// ERR_ARENA_BUSY while it is pinned.
     #[inline]
     pub fn take<A: Deref<Target = Arena>>(arena: A, address: usize) -> Result<Option<Taken<A>>> {
         let mut state = arena.lock();
@@ -259,13 +267,15 @@ impl Arena {
         Ok(Some(Taken::new(arena, allocation, recorded)))
     }
 
-    /// Holds the allocation around `[address, address + length)`. ERR_ARENA_ADDRESS where that is not inside one live allocation.
+    /// Holds the allocation around `[address, address + length)`. ERR_ARENA_ADDRESS where that is
+    /// not inside one live allocation.
     pub fn pin(self: &Arc<Self>, address: usize, length: usize) -> Result<Pin> {
         let allocation = self.hold(address, length, |ledger| ledger.pin(address, length))?;
         Ok(Pin::new(Arc::clone(self), allocation.address))
     }
 
-    /// `hold` where the arena is open. ERR_ARENA_ADDRESS where that finds no live allocation around `[address, address + length)`, ERR_ARENA_CLOSED.
+    /// `hold` where the arena is open. ERR_ARENA_ADDRESS where that finds no live allocation around
+    /// `[address, address + length)`, ERR_ARENA_CLOSED.
     fn hold(&self, address: usize, length: usize, hold: impl Fn(&mut Ledger) -> Option<Allocation>) -> Result<Allocation> {
         let mut state = self.lock();
         if state.closed {
@@ -275,8 +285,8 @@ impl Arena {
         hold(&mut state.ledger).ok_or_else(|| refusal::no_allocation(address, length))
     }
 
-    /// Ends a hold. `let_go` gives the allocation that was freed before and that nobody holds any more: its memory goes now, and there is nobody to tell
-    /// of a failure.
+    /// Ends a hold. `let_go` gives the allocation that was freed before and that nobody holds any
+    /// more: its memory goes now, and there is nobody to tell of a failure.
     fn let_go(self: &Arc<Self>, let_go: impl FnOnce(&mut Ledger) -> Option<Allocation>) {
         let mut state = self.lock();
         let Some(allocation) = let_go(&mut state.ledger) else { return };
@@ -285,13 +295,15 @@ impl Arena {
         drop_without_blocking(self.memory, allocation.bytes, Taken::new(Arc::clone(self), allocation, false));
     }
 
-    /// Fails where the mapped range `[address, address + bytes)`, which may span allocations, cannot be given to a network card as one region.
-    /// Any range of the host can. The backend's error; ERR_INTERNAL without a native backend.
+    /// Fails where the mapped range `[address, address + bytes)`, which may span allocations,
+    /// cannot be given to a network card as one region. Any range of the host can. The backend's
+    /// error; ERR_INTERNAL without a native backend.
     pub fn prove_one_region(&self, address: usize, bytes: usize) -> Result<()> {
         self.native_backend()?.prove_one_region(address, bytes)
     }
 
-    /// A copy of `length` bytes of device memory at `address`, pinned meanwhile. Blocks. ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED, the backend's.
+    /// A copy of `length` bytes of device memory at `address`, pinned meanwhile. Blocks.
+    /// ERR_ARENA_ADDRESS, ERR_ARENA_CLOSED, the backend's.
     pub fn copy_to_host(self: &Arc<Self>, address: usize, length: usize) -> Result<Vec<u8>> {
         let _pin = self.pin(address, length)?;
         let mut bytes = crate::memory::zeroed(length, "a copy of device memory")?;
@@ -314,8 +326,9 @@ impl Arena {
         self.lock().ledger.containing(address, length)
     }
 
-    /// Closes an arena over a native backend. False when it was closed before. Raises the first error; the arena is closed all the same.
-    /// ERR_ARENA_BUSY while anything is pinned or allocated: the arena stays open.
+    /// Closes an arena over a native backend. False when it was closed before. Raises the first
+    /// error; the arena is closed all the same. ERR_ARENA_BUSY while anything is pinned or
+    /// allocated: the arena stays open.
     pub fn close(&self) -> Result<bool> {
         self.native_backend()?;
         let Some(closing) = Self::begin_close(self)? else {
@@ -327,7 +340,8 @@ impl Arena {
         }
     }
 
-    /// The first half of a close: nothing is being allocated, and nothing begins. None when it was closed before; ERR_ARENA_BUSY as `close`.
+    /// The first half of a close: nothing is being allocated, and nothing begins. None when it was
+    /// closed before; ERR_ARENA_BUSY as `close`.
     pub fn begin_close<A: Deref<Target = Arena>>(arena: A) -> Result<Option<Closing<A>>> {
         let mut state = arena.lock();
         if state.closed {
@@ -351,7 +365,8 @@ impl Arena {
         self.native_backend()?.deallocate(address, bytes, handle)
     }
 
-    /// One that gave memory back has done so. After the last of a closed arena the address space goes; the error of that.
+    /// One that gave memory back has done so. After the last of a closed arena the address space
+    /// goes; the error of that.
     fn given_back(&self) -> Result<()> {
         let mut state = self.lock();
         state.giving_back -= 1;

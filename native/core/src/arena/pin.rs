@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::Arena;
 
-/// While it lives, `free` of its allocation and `close` of its arena fail with ERR_ARENA_BUSY. It keeps the arena's memory.
+/// While it lives, `free` of its allocation and `close` of its arena fail with ERR_ARENA_BUSY. It
+/// keeps the arena's memory.
 pub struct Pin {
     arena: Arc<Arena>,
     /// Of the allocation pinned.

@@ -1,4 +1,5 @@
-//! The contract, case by case, over a backend that counts and fails as planned; and real threads over it.
+//! The contract, case by case, over a backend that counts and fails as planned; and real threads
+//! over it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -411,7 +412,8 @@ fn threads_share_an_arena_and_free_for_each_other() {
     }
     let workers: Vec<_> = (0..THREADS)
         .map(|thread| {
-            // Each frees what its neighbour allocated, and everybody tries the addresses of the first.
+            // Each frees what its neighbour allocated, and everybody tries the addresses of the
+            // first.
             let (arena, own, shared) = (Arc::clone(&arena), addresses[(thread + 1) % THREADS].clone(), addresses[0].clone());
             thread::spawn(move || own.into_iter().chain(shared).filter(|address| arena.free(*address).unwrap()).count())
         })

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use super::{Allocation, Arena};
 use crate::error::Result;
 
-/// While it lives, the memory of its allocation stays: `free` and `close` take everything else at once, and this with the last view.
+/// While it lives, the memory of its allocation stays: `free` and `close` take everything else at
+/// once, and this with the last view.
 pub struct View {
     arena: Arc<Arena>,
     allocation: Allocation,
 }
 
 impl Arena {
-    /// A view of `[address, address + length)`. ERR_ARENA_ADDRESS where that is not inside one live allocation, ERR_ARENA_CLOSED.
+    /// A view of `[address, address + length)`. ERR_ARENA_ADDRESS where that is not inside one live
+    /// allocation, ERR_ARENA_CLOSED.
     pub fn view(self: &Arc<Self>, address: usize, length: usize) -> Result<View> {
         let allocation = self.hold(address, length, |ledger| ledger.view(address, length))?;
         Ok(View { arena: Arc::clone(self), allocation })

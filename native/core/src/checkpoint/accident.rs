@@ -1,4 +1,5 @@
-//! What a file is that should have been safetensors: the usual accidents, recognised by their first bytes.
+//! What a file is that should have been safetensors: the usual accidents, recognised by their first
+//! bytes.
 
 use crate::error::Error;
 
@@ -53,7 +54,8 @@ pub fn looks_like(head: &[u8]) -> Option<&'static str> {
     is_link_text(head).then_some("the text of a symbolic link that was copied as a plain file (copy with links kept, or followed)")
 }
 
-/// One short line that is a relative path, which is what a Hub cache's links become on file systems without links.
+/// One short line that is a relative path, which is what a Hub cache's links become on file systems
+/// without links.
 fn is_link_text(head: &[u8]) -> bool {
     let printable = head.iter().all(|byte| (0x20..0x7f).contains(byte));
     (head.starts_with(b"../") || head.starts_with(b"./")) && head.len() < 4096 && printable

@@ -1,4 +1,5 @@
-//! A file of a checkpoint while its header or index is read: opened, identified, read at offsets, closed at once.
+//! A file of a checkpoint while its header or index is read: opened, identified, read at offsets,
+//! closed at once.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -18,7 +18,8 @@ pub(super) enum Place {
     Tensor(&'static str),
 }
 
-/// A header that keeps every rule of the format. Columns are in the order of the header's text, `order` gives that of the file.
+/// A header that keeps every rule of the format. Columns are in the order of the header's text,
+/// `order` gives that of the file.
 #[derive(Debug, Default)]
 pub struct Header {
     pub names: Names,

@@ -1,4 +1,5 @@
-//! `*.safetensors.index.json`: which shard holds which tensor. Its names are untrusted; whoever opens files by them checks them first.
+//! `*.safetensors.index.json`: which shard holds which tensor. Its names are untrusted; whoever
+//! opens files by them checks them first.
 
 use serde::de::{Error as _, MapAccess};
 
@@ -19,7 +20,8 @@ pub struct Index {
     pub names: Names,
     /// Row in `files` for each tensor.
     pub file_of: Vec<u32>,
-    /// Distinct file names, in order of first mention; neither empty nor with a NUL, otherwise untrusted.
+    /// Distinct file names, in order of first mention; neither empty nor with a NUL, otherwise
+    /// untrusted.
     pub files: Names,
     failure: Failure,
 }

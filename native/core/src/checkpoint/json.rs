@@ -1,7 +1,8 @@
 //! JSON read as a stream, with duplicate keys refused at every depth.
 //!
-//! serde_json supplies the grammar (UTF-8, escapes, numbers, a nesting limit of 128). The visitors of this folder supply the meaning: they take
-//! only what the format names, where a derived `Deserialize` would let other spellings through.
+//! serde_json supplies the grammar (UTF-8, escapes, numbers, a nesting limit of 128). The visitors
+//! of this folder supply the meaning: they take only what the format names, where a derived
+//! `Deserialize` would let other spellings through.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +12,8 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use super::quoted;
 use crate::error::Error;
 
-/// Where a visitor leaves the rule that was broken before it stops serde with an error that carries no more than text.
+/// Where a visitor leaves the rule that was broken before it stops serde with an error that carries
+/// no more than text.
 pub type Failure = Option<Error>;
 
 /// Why serde stopped, when it was no rule of ours.
@@ -78,7 +80,8 @@ impl<'de, R: ReadObject> Visitor<'de> for Object<R> {
     }
 }
 
-/// A string that is handed to a function as it stands in the text, without a copy unless it has escapes.
+/// A string that is handed to a function as it stands in the text, without a copy unless it has
+/// escapes.
 pub struct Text<'f, F> {
     pub failure: &'f mut Failure,
     pub expected: &'static str,
@@ -102,7 +105,8 @@ impl<T, F: FnOnce(&str) -> Result<T, Error>> Visitor<'_> for Text<'_, F> {
     }
 }
 
-/// Any value, checked and dropped. serde's own `IgnoredAny` would skip the checks of nesting, surrogates and keys.
+/// Any value, checked and dropped. serde's own `IgnoredAny` would skip the checks of nesting,
+/// surrogates and keys.
 pub struct Skip<'f>(pub &'f mut Failure);
 
 impl<'de> DeserializeSeed<'de> for Skip<'_> {

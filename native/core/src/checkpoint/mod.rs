@@ -1,8 +1,10 @@
-//! Headers and indexes of safetensors checkpoints: read in parallel, parsed without a tree, validated whole, handed out as columns.
+//! Headers and indexes of safetensors checkpoints: read in parallel, parsed without a tree,
+//! validated whole, handed out as columns.
 //!
-//! Rules are those of the format's README and of the reference implementation (safetensors 0.8), with these choices where the two differ:
-//! white space before the JSON is accepted, as are unknown fields and a `__metadata__` of `null`; a key that occurs twice in any object is
-//! refused, and so is every spelling that only the reference's deserializer lets through.
+//! Rules are those of the format's README and of the reference implementation (safetensors 0.8),
+//! with these choices where the two differ: white space before the JSON is accepted, as are unknown
+//! fields and a `__metadata__` of `null`; a key that occurs twice in any object is refused, and so
+//! is every spelling that only the reference's deserializer lets through.
 
 mod accident;
 mod dtype;

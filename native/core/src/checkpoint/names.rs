@@ -13,13 +13,15 @@ fn slots_for(count: usize) -> usize {
     (count.max(4) * 2).next_power_of_two()
 }
 
-/// A set of strings. Row numbers are dense and stable. The hash is keyed, so that no file can be made to collide.
+/// A set of strings. Row numbers are dense and stable. The hash is keyed, so that no file can be
+/// made to collide.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     text: String,
     ends: Vec<usize>,
-    /// Open addressing: hash (upper half) and row (lower half) of each string, or `FREE`. The length is a power of two, at most half in use.
-    /// `hashbrown` keeps no hashes, and hashes all names anew as it grows: a checkpoint of 92,000 tensors opens 18% slower over it.
+    /// Open addressing: hash (upper half) and row (lower half) of each string, or `FREE`. The
+    /// length is a power of two, at most half in use. `hashbrown` keeps no hashes, and hashes all
+    /// names anew as it grows: a checkpoint of 92,000 tensors opens 18% slower over it.
     slots: Vec<u64>,
     hasher: RandomState,
 }

@@ -1,4 +1,5 @@
-//! Opening the shards of a checkpoint: headers read and validated by several threads, joined in the order of the paths.
+//! Opening the shards of a checkpoint: headers read and validated by several threads, joined in the
+//! order of the paths.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -34,9 +35,10 @@ pub struct Headers {
     pub table: Table,
 }
 
-/// Opens, reads, validates and closes all `paths`, with up to `threads` threads, this one among them. At most one descriptor per thread is open.
-/// `index` and `shard_of_file` (row of `paths` for each file of the index) restrict the tensors to what the index assigns to each shard.
-/// Of several faults the one of the first shard is reported, whatever the threads' pace.
+/// Opens, reads, validates and closes all `paths`, with up to `threads` threads, this one among
+/// them. At most one descriptor per thread is open. `index` and `shard_of_file` (row of `paths` for
+/// each file of the index) restrict the tensors to what the index assigns to each shard. Of several
+/// faults the one of the first shard is reported, whatever the threads' pace.
 pub fn open_shards(paths: &[String], index: Option<(&Index, &[u32])>, threads: usize) -> Result<Headers> {
     let assignment = index.map(|(index, shard_of_file)| Assignment { index, shard_of_file });
     if let Some(given) = assignment {
@@ -62,7 +64,8 @@ fn read_all(paths: &[String], threads: usize) -> Result<Vec<Opened>> {
         opened
     });
     let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // `None` only behind a failure, which ends the collection before it: shards before a failed one are still read.
+    // `None` only behind a failure, which ends the collection before it: shards before a failed one
+    // are still read.
     results.into_iter().flatten().collect()
 }
 
@@ -86,7 +89,8 @@ fn open_shard(path: &str) -> Result<Opened> {
     Ok((Shard { identity, data_start, align, cache_use, metadata }, header))
 }
 
-/// The length prefix, held against the limit and the file's size before anything is allocated for the header.
+/// The length prefix, held against the limit and the file's size before anything is allocated for
+/// the header.
 fn header_length(head: &[u8], size: u64) -> Result<u64> {
     let Some(prefix) = head.first_chunk::<8>() else {
         let what = if size == 0 { "the file is empty".to_owned() } else { format!("the file has {size} bytes") };
@@ -109,7 +113,8 @@ fn header_length(head: &[u8], size: u64) -> Result<u64> {
     Ok(length)
 }
 
-/// A file that is not there is a missing shard when it is one of several, and then all of them are counted.
+/// A file that is not there is a missing shard when it is one of several, and then all of them are
+/// counted.
 fn missing_shard(mut error: Error, paths: &[String], indexed: bool) -> Error {
     if error.code != "ERR_CHECKPOINT_NOT_FOUND" || (paths.len() == 1 && !indexed) {
         return error;

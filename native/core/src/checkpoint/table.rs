@@ -7,7 +7,8 @@ use super::{printable, quoted};
 use crate::error::{Error, Result};
 use crate::memory::room;
 
-/// Parallel columns, one entry per tensor, sorted by (shard, file offset, position in the header). Numbers are as JavaScript takes them.
+/// Parallel columns, one entry per tensor, sorted by (shard, file offset, position in the header).
+/// Numbers are as JavaScript takes them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Columns {
     /// Row in the dtype table.
@@ -36,8 +37,8 @@ pub struct Assignment<'a> {
 }
 
 impl Table {
-    /// Joins the headers of `paths`. With an assignment what it does not name is left out, and what it names must be there; without one,
-    /// a name may occur only once.
+    /// Joins the headers of `paths`. With an assignment what it does not name is left out, and what
+    /// it names must be there; without one, a name may occur only once.
     pub fn merge(headers: &[Header], paths: &[String], assignment: Option<Assignment<'_>>) -> Result<Table> {
         let count = headers.iter().map(|header| header.order.len()).sum();
         let bytes = headers.iter().map(|header| header.names.text().len()).sum();

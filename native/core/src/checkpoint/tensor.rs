@@ -133,7 +133,8 @@ impl<'de> Visitor<'de> for Offsets {
     }
 }
 
-/// The rules of one tensor: offsets in order and within 64 bits, shape times dtype without overflow, whole bytes, and equal to the range.
+/// The rules of one tensor: offsets in order and within 64 bits, shape times dtype without
+/// overflow, whole bytes, and equal to the range.
 fn check(row: u8, dims: &[u64], begin: u64, end: u64, data_start: u64) -> Result<()> {
     let (name, bits) = dtype(row);
     let described = |error: Error| error.with("dtype", name).with("shape", shape_text(dims)).with("begin", begin).with("end", end);
@@ -145,7 +146,8 @@ fn check(row: u8, dims: &[u64], begin: u64, end: u64, data_start: u64) -> Result
         let message = format!("data_offsets end {end} behind a header that ends at {data_start} overflows 64 bits");
         return Err(described(Error::new("ERR_CHECKPOINT_OVERFLOW", message)));
     }
-    // From left to right as in the reference: a 0 in front of what would overflow makes the tensor empty, behind it comes too late.
+    // From left to right as in the reference: a 0 in front of what would overflow makes the tensor
+    // empty, behind it comes too late.
     let elements = dims.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim));
     let Some(total_bits) = elements.and_then(|elements| elements.checked_mul(bits)) else {
         let message = format!("shape {} of {name} ({bits} bits) overflows 64 bits", shape_text(dims));

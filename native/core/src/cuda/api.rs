@@ -19,7 +19,8 @@ macro_rules! functions {
             /// Looks every symbol up; the names of all that are missing otherwise.
             pub fn load(library: &Library) -> Result<Self, Vec<&'static str>> {
                 let mut missing = Vec::new();
-                // SAFETY: the types are those of cuda.h for these symbols; the caller never unloads the library.
+                // SAFETY: the types are those of cuda.h for these symbols; the caller never unloads
+                // the library.
                 $(let $field = unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> Status>($symbol.as_bytes()) };)*
                 $(if $field.is_err() { missing.push($symbol); })*
                 match ($($field,)*) {
@@ -113,7 +114,8 @@ impl CudaApi {
 
     fn text(&self, function: unsafe extern "C" fn(Status, *mut *const c_char) -> Status, status: Status) -> Option<String> {
         let mut text = std::ptr::null();
-        // SAFETY: the result is ours; what it points to are constants of the library, which stays loaded.
+        // SAFETY: the result is ours; what it points to are constants of the library, which stays
+        // loaded.
         unsafe {
             let known = function(status, &mut text) == SUCCESS && !text.is_null();
             known.then(|| CStr::from_ptr(text).to_string_lossy().into_owned())

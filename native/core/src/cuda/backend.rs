@@ -1,4 +1,5 @@
-//! Device memory for an arena: physical memory of its own for every allocation, mapped into one reserve.
+//! Device memory for an arena: physical memory of its own for every allocation, mapped into one
+//! reserve.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -33,7 +34,8 @@ pub struct Notice {
     pub reason: String,
 }
 
-/// Memory of one device. Its calls work from any thread, whatever context is current there, and leave that as it was.
+/// Memory of one device. Its calls work from any thread, whatever context is current there, and
+/// leave that as it was.
 pub struct CudaBackend {
     device: CudaDevice,
     granularity: usize,
@@ -44,8 +46,8 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// Asks what the device's allocations must be multiples of. `tell` is called at most once, on whatever thread allocates first.
-    /// ERR_CUDA_CALL.
+    /// Asks what the device's allocations must be multiples of. `tell` is called at most once, on
+    /// whatever thread allocates first. ERR_CUDA_CALL.
     pub fn new(device: CudaDevice, tell: impl Fn(Notice) + Send + Sync + 'static) -> Result<Self> {
         let mut backend =
             CudaBackend { device, granularity: 0, handle_type: OnceLock::new(), probing: Mutex::new(()), tell: Box::new(tell) };
@@ -87,7 +89,8 @@ impl CudaBackend {
         }
     }
 
-    /// Network cards and storage reach the memory where the device allows it: without the flag they cannot register it, or copy it.
+    /// Network cards and storage reach the memory where the device allows it: without the flag they
+    /// cannot register it, or copy it.
     fn properties(&self, handle_type: HandleType) -> AllocationProperties {
         AllocationProperties {
             kind: ALLOCATION_TYPE_PINNED,
@@ -118,7 +121,8 @@ impl CudaBackend {
         failure.error("ERR_CUDA_CALL", message).with("device", self.device.name())
     }
 
-    /// Physical memory. FABRIC is asked for once: a refusal of it says that this host has none, any other failure says nothing about it.
+    /// Physical memory. FABRIC is asked for once: a refusal of it says that this host has none, any
+    /// other failure says nothing about it.
     fn create(&self, bytes: usize) -> std::result::Result<MemoryHandle, Failure> {
         if let Some(handle_type) = self.handle_type.get() {
             return self.create_as(*handle_type, bytes);
@@ -162,7 +166,8 @@ impl CudaBackend {
         accessible.map_err(|failure| std::iter::once(failure).chain(self.unmap(address, bytes).err()).collect())
     }
 
-    /// What is given back would be lost for good: a second try, and then the calls are made all the same, since each names what it means.
+    /// What is given back would be lost for good: a second try, and then the calls are made all the
+    /// same, since each names what it means.
     fn enter_to_release(&self) -> Option<Current<'_>> {
         self.device.enter().or_else(|_| self.device.enter()).ok()
     }

@@ -16,8 +16,9 @@ pub struct Piece {
     pub length: usize,
 }
 
-/// A stream of the device, and slots of host memory that copies are made from. All calls need the device's context current on the calling thread.
-/// Nothing is given back on drop: copies may be in flight.
+/// A stream of the device, and slots of host memory that copies are made from. All calls need the
+/// device's context current on the calling thread. Nothing is given back on drop: copies may be in
+/// flight.
 pub(super) struct CopyStream<'device> {
     device: &'device CudaDevice,
     stream: Stream,
@@ -69,11 +70,13 @@ impl<'device> CopyStream<'device> {
         Ok(())
     }
 
-    /// Queues copies from a pinned slot, and its event behind them. After a failure some may be in flight. ERR_CUDA_COPY.
+    /// Queues copies from a pinned slot, and its event behind them. After a failure some may be in
+    /// flight. ERR_CUDA_COPY.
     pub fn queue(&self, slot: usize, pieces: &[Piece]) -> Result<()> {
         let (api, functions) = (self.device.api(), &self.device.api().functions);
         for piece in pieces {
-            // SAFETY: both ends are held by the caller until the stream is idle, and checked to be as long.
+            // SAFETY: both ends are held by the caller until the stream is idle, and checked to be
+            // as long.
             let status = unsafe { (functions.copy_to_device)(piece.to as u64, piece.from as *const c_void, piece.length, self.stream) };
             api.check("cuMemcpyHtoDAsync", status).map_err(|failure| {
                 let what = format!("did not take {} bytes to {:#x}", piece.length, piece.to);
@@ -86,7 +89,8 @@ impl<'device> CopyStream<'device> {
         api.check("cuEventRecord", status).map_err(|failure| self.not_copied(&failure))
     }
 
-    /// Blocks until what was queued from this slot is over. After a failure it may be in flight. ERR_CUDA_COPY.
+    /// Blocks until what was queued from this slot is over. After a failure it may be in flight.
+    /// ERR_CUDA_COPY.
     pub fn wait(&self, slot: usize) -> Result<()> {
         // SAFETY: ours and alive.
         let status = unsafe { (self.device.api().functions.event_synchronize)(self.events[slot]) };
@@ -100,8 +104,9 @@ impl<'device> CopyStream<'device> {
         idle() || idle()
     }
 
-    /// Gives events, stream and slots back, the last first. Nothing may be in flight. Goes on after failures, which are ERR_CUDA_RELEASE; true where
-    /// memory is still registered, so that it must stay mapped.
+    /// Gives events, stream and slots back, the last first. Nothing may be in flight. Goes on after
+    /// failures, which are ERR_CUDA_RELEASE; true where memory is still registered, so that it must
+    /// stay mapped.
     pub fn release(self) -> (Vec<Error>, bool) {
         let (api, functions) = (self.device.api(), &self.device.api().functions);
         let mut errors = Vec::new();

@@ -19,14 +19,16 @@ pub struct Abilities {
     pub virtual_memory: bool,
     /// Handles that another process of this host can be given.
     pub posix_handles: bool,
-    /// Handles that another host of the same NVLink fabric can be given. Whether this host may make them only an allocation tells.
+    /// Handles that another host of the same NVLink fabric can be given. Whether this host may make
+    /// them only an allocation tells.
     pub fabric_handles: bool,
     /// Memory that network cards and storage reach.
     pub gpu_direct_rdma: bool,
     pub dma_buf: bool,
 }
 
-/// One device with its primary context, which is shared with every other user of the device in this process.
+/// One device with its primary context, which is shared with every other user of the device in this
+/// process.
 pub struct CudaDevice {
     api: &'static CudaApi,
     ordinal: i32,
@@ -52,8 +54,9 @@ pub fn device_facts(api: &CudaApi) -> Result<Vec<Abilities>> {
 }
 
 impl CudaDevice {
-    /// Retains the primary context of device `ordinal`, and makes it when this process has none yet: some 100 ms.
-    /// ERR_CUDA_DEVICE where there is no such device, or it has no virtual memory management; ERR_CUDA_NO_CONTEXT; ERR_CUDA_CALL.
+    /// Retains the primary context of device `ordinal`, and makes it when this process has none
+    /// yet: some 100 ms. ERR_CUDA_DEVICE where there is no such device, or it has no virtual memory
+    /// management; ERR_CUDA_NO_CONTEXT; ERR_CUDA_CALL.
     pub fn open(api: &'static CudaApi, ordinal: i32) -> Result<Self> {
         let count = count(api)?;
         if !(0..count).contains(&ordinal) {
@@ -95,7 +98,8 @@ impl CudaDevice {
         name(self.ordinal)
     }
 
-    /// Memory of the device that nobody has now, whichever process: bytes. Blocks. ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL.
+    /// Memory of the device that nobody has now, whichever process: bytes. Blocks.
+    /// ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL.
     pub fn free_bytes(&self) -> Result<usize> {
         let _current = self.enter()?;
         let (mut free, mut total) = (0, 0);
@@ -107,7 +111,8 @@ impl CudaDevice {
         })
     }
 
-    /// Makes the context current on this thread. A thread that has another one, a framework's say, gets it back. ERR_CUDA_NO_CONTEXT.
+    /// Makes the context current on this thread. A thread that has another one, a framework's say,
+    /// gets it back. ERR_CUDA_NO_CONTEXT.
     pub fn enter(&self) -> Result<Current<'_>> {
         let functions = &self.api.functions;
         let mut current = ptr::null_mut();
@@ -117,7 +122,8 @@ impl CudaDevice {
         if current == self.context {
             return Ok(Current { device: self, pushed: false });
         }
-        // SAFETY: the context is retained for as long as this device lives, and the guard cannot outlive it.
+        // SAFETY: the context is retained for as long as this device lives, and the guard cannot
+        // outlive it.
         let pushed = self.api.check("cuCtxPushCurrent", unsafe { (functions.context_push)(self.context) });
         pushed.map_err(|failure| no_context(self.ordinal, &failure))?;
         Ok(Current { device: self, pushed: true })
@@ -136,8 +142,9 @@ impl Drop for Current<'_> {
     fn drop(&mut self) {
         if self.pushed {
             let mut popped = ptr::null_mut();
-            // Fails only when the driver is gone, and the thread's contexts with it.
-            // SAFETY: the context that `enter` pushed on this thread is on top: guards are dropped in reverse order.
+            // Fails only when the driver is gone, and the thread's contexts with it. SAFETY: the
+            // context that `enter` pushed on this thread is on top: guards are dropped in reverse
+            // order.
             let _ = unsafe { (self.device.api.functions.context_pop)(&mut popped) };
         }
     }

@@ -9,15 +9,17 @@ use libloading::os::unix::{Library as UnixLibrary, RTLD_LOCAL, RTLD_NOW};
 use super::api::{CudaApi, Functions};
 use crate::error::{Error, Result};
 
-/// The driver's own name first: `libcuda.so` is the development link, and in toolkits without a driver a stub.
+/// The driver's own name first: `libcuda.so` is the development link, and in toolkits without a
+/// driver a stub.
 pub(super) const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
 /// Libraries that were initialised, by what was asked for.
 static OPEN: Mutex<Vec<(Option<String>, &'static CudaApi)>> = Mutex::new(Vec::new());
 
-/// The driver library at `path`, or where the loader finds it, loaded and initialised at the first call and kept for the life of the
-/// process. What failed is tried again at the next call. Any thread; a first call may take a second on a machine with many devices.
-/// Errors: ERR_CUDA_LIBRARY, ERR_CUDA_SYMBOLS, ERR_CUDA_NOT_INITIALIZED.
+/// The driver library at `path`, or where the loader finds it, loaded and initialised at the first
+/// call and kept for the life of the process. What failed is tried again at the next call. Any
+/// thread; a first call may take a second on a machine with many devices. Errors: ERR_CUDA_LIBRARY,
+/// ERR_CUDA_SYMBOLS, ERR_CUDA_NOT_INITIALIZED.
 pub fn open(path: Option<&str>) -> Result<&'static CudaApi> {
     let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some((_, api)) = open.iter().find(|(asked, _)| asked.as_deref() == path) {
@@ -29,7 +31,8 @@ pub fn open(path: Option<&str>) -> Result<&'static CudaApi> {
         let message = format!("the CUDA driver library {name} lacks {missing}: it needs a driver for CUDA 11.7 or newer");
         Error::new("ERR_CUDA_SYMBOLS", message).with("library", name.as_str()).with("missing", missing)
     })?;
-    // Its functions stay valid for as long as anyone may call them, and a driver that was asked to initialise is not made to be unloaded.
+    // Its functions stay valid for as long as anyone may call them, and a driver that was asked to
+    // initialise is not made to be unloaded.
     std::mem::forget(library);
     let file = file_of(functions.init as *const c_void).unwrap_or(name);
     let api = CudaApi::initialize(functions, file.clone()).map_err(|failure| {
@@ -46,7 +49,8 @@ fn load(path: Option<&str>) -> Result<(Library, String)> {
     let names = path.map_or(NAMES.to_vec(), |path| vec![path]);
     let mut refusals = Vec::new();
     for name in &names {
-        // SAFETY: the initialisers of a CUDA driver library are made to be run by dlopen, on any thread.
+        // SAFETY: the initialisers of a CUDA driver library are made to be run by dlopen, on any
+        // thread.
         match unsafe { UnixLibrary::open(Some(*name), RTLD_NOW | RTLD_LOCAL) } {
             Ok(library) => return Ok((library.into(), (*name).to_owned())),
             Err(error) => refusals.push(words(&error)),

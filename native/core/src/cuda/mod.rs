@@ -1,4 +1,5 @@
-//! NVIDIA's CUDA driver, found at run time: nothing is linked, and a machine without it gets an ordinary error.
+//! NVIDIA's CUDA driver, found at run time: nothing is linked, and a machine without it gets an
+//! ordinary error.
 
 mod api;
 mod backend;

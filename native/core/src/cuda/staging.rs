@@ -1,4 +1,5 @@
-//! Pinned slots of host memory that files are read into, and a thread that copies from there to the device.
+//! Pinned slots of host memory that files are read into, and a thread that copies from there to the
+//! device.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -30,10 +31,12 @@ enum Command {
     Close,
 }
 
-/// Told for each slot when it is free, the first time when it is pinned, and then after each `copy`. After a failure it is told of every slot that
-/// waits, and copies may still be in flight until the end.
+/// Told for each slot when it is free, the first time when it is pinned, and then after each
+/// `copy`. After a failure it is told of every slot that waits, and copies may still be in flight
+/// until the end.
 pub type Report = Box<dyn Fn(usize, Result<()>) + Send>;
-/// What could not be given back, once nothing is in flight, registered or pinned any more. Never called where the driver does not say so.
+/// What could not be given back, once nothing is in flight, registered or pinned any more. Never
+/// called where the driver does not say so.
 pub type Ended = Box<dyn FnOnce(Vec<Error>) + Send>;
 
 /// Safe from any thread. Dropped unclosed it closes itself.
@@ -47,7 +50,8 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Starts the thread, which pins slot after slot. ERR_ARENA_NOT_LOADABLE where `target` is no memory of CUDA's; ERR_TRANSFER_NO_THREAD.
+    /// Starts the thread, which pins slot after slot. ERR_ARENA_NOT_LOADABLE where `target` is no
+    /// memory of CUDA's; ERR_TRANSFER_NO_THREAD.
     pub fn start(spec: StagingSpec, report: Report, ended: Ended) -> Result<Self> {
         if spec.target.arena().cuda_device().is_none() {
             let message = "this arena's memory is filled through its CUDA device, and its backend, being wrapped or foreign, does not give that away: use cudaBackend({ device }) itself";
@@ -68,7 +72,8 @@ impl Staging {
         self.address + slot * self.slot_bytes
     }
 
-    /// Queues copies from a slot that is free and filled. ERR_INTERNAL, and nothing queued, where one does not lie within slot and target.
+    /// Queues copies from a slot that is free and filled. ERR_INTERNAL, and nothing queued, where
+    /// one does not lie within slot and target.
     pub fn copy(&self, slot: usize, pieces: Vec<Piece>) -> Result<()> {
         let slot_begin = self.slot_address(slot);
         let within =
@@ -116,7 +121,8 @@ fn run(spec: StagingSpec, commands: &Receiver<Command>, report: &Report, ended: 
     ended(errors);
 }
 
-/// Serves until the end. What could not be given back, and whether memory is still registered; None where copies may be in flight for ever.
+/// Serves until the end. What could not be given back, and whether memory is still registered; None
+/// where copies may be in flight for ever.
 fn work(spec: &StagingSpec, commands: &Receiver<Command>, report: &Report) -> Option<(Vec<Error>, bool)> {
     let Some(device) = spec.target.arena().cuda_device() else { return Some((Vec::new(), false)) };
     let current = device.enter();
@@ -152,7 +158,8 @@ struct Worker<'spec> {
 }
 
 impl Worker<'_> {
-    /// New copies go first, then the end of old ones, and only then pinning, which takes several times as long as copying a slot does.
+    /// New copies go first, then the end of old ones, and only then pinning, which takes several
+    /// times as long as copying a slot does.
     fn serve(&mut self, commands: &Receiver<Command>) {
         loop {
             let to_pin = self.failure.is_none() && self.pinned_slots() < self.spec.slots;
@@ -236,7 +243,8 @@ impl Worker<'_> {
     }
 }
 
-/// Has the kernel make the memory on several threads: pinning it would do the same on one. Where the kernel does not know how, pinning does it.
+/// Has the kernel make the memory on several threads: pinning it would do the same on one. Where
+/// the kernel does not know how, pinning does it.
 fn touch(address: usize, bytes: usize) {
     each_index("mx-touch", bytes.div_ceil(TOUCH_BYTES), available_parallelism().min(TOUCH_THREADS), |index| {
         let begin = index * TOUCH_BYTES;

@@ -1,8 +1,11 @@
-//! A driver of this thread for tests: strict about order, fails planned calls, lists what was called.
+//! A driver of this thread for tests: strict about order, fails planned calls, lists what was
+//! called.
 //!
-//! The stand-in in C (`native/fakes`) cannot take its place: it takes its plan once, from the environment, and counts calls for the whole process, as
-//! UCX and cuFile need it. So each plan costs a process, and tests could not run beside each other in one. Here a plan belongs to a thread: a life in
-//! which each call fails once takes milliseconds, where the other needs more than ten seconds (`test/faults/cuda-arena.test.ts`).
+//! The stand-in in C (`native/fakes`) cannot take its place: it takes its plan once, from the
+//! environment, and counts calls for the whole process, as UCX and cuFile need it. So each plan
+//! costs a process, and tests could not run beside each other in one. Here a plan belongs to a
+//! thread: a life in which each call fails once takes milliseconds, where the other needs more than
+//! ten seconds (`test/faults/cuda-arena.test.ts`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -306,7 +306,8 @@ fn a_library_without_the_functions_is_an_error_that_names_them() {
     assert!(error.message.contains("cuInit, ") && error.message.contains("cuMemSetAccess"), "{}", error.message);
 }
 
-/// An arena's life, with every call of it failing once: a documented code or none at all, and nothing left save what the failed release held.
+/// An arena's life, with every call of it failing once: a documented code or none at all, and
+/// nothing left save what the failed release held.
 #[test]
 fn a_failure_of_any_call_leaves_nothing_behind() {
     let life = || -> Result<(), Error> {

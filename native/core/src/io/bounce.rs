@@ -13,7 +13,8 @@ pub struct Bounce {
 }
 
 impl Bounce {
-    /// A buffer of `bytes` in huge pages, so that the device sees few segments. ERR_ARENA_OUT_OF_MEMORY where there is none.
+    /// A buffer of `bytes` in huge pages, so that the device sees few segments.
+    /// ERR_ARENA_OUT_OF_MEMORY where there is none.
     pub fn new(bytes: usize) -> Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(page_bytes());
         let backend = HostBackend::new();
@@ -34,7 +35,8 @@ impl Bounce {
     /// Copies the block, which lies at the start of the buffer, to where its segments want it.
     ///
     /// # Safety
-    /// The block's bytes are in the buffer, and its segments' memory is writable and not in use elsewhere.
+    /// The block's bytes are in the buffer, and its segments' memory is writable and not in use
+    /// elsewhere.
     pub unsafe fn scatter(&self, layout: &TransferLayout, block: &Block) {
         let mut vectors = Vec::new();
         layout.vectors(block, block.offset, &mut vectors);

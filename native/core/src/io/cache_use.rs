@@ -1,7 +1,8 @@
 //! How much of the page cache reads of a file take at one time, for the plan to count.
 //!
-//! Pages that are read ahead cannot be dropped while their read is in flight, so they need room beside the tensors. How far is read ahead is a matter of
-//! the device that holds the file, and is asked of it once for all files of a checkpoint.
+//! Pages that are read ahead cannot be dropped while their read is in flight, so they need room
+//! beside the tensors. How far is read ahead is a matter of the device that holds the file, and is
+//! asked of it once for all files of a checkpoint.
 
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 use super::{file, residency};
 use crate::sys::DirectIo;
 
-/// Where no device says how far is read ahead, as below an overlay or btrfs: what hosts with fast disks set.
+/// Where no device says how far is read ahead, as below an overlay or btrfs: what hosts with fast
+/// disks set.
 const UNKNOWN_BYTES: u64 = 8 << 20;
 
 /// What reads of one file take of the page cache.
@@ -28,7 +30,8 @@ pub struct CacheUse {
 static KNOWN: Mutex<Vec<(u64, CacheUse, Instant)>> = Mutex::new(Vec::new());
 const KEPT: Duration = Duration::from_secs(1);
 
-/// Of an open file on `device`. Nothing is asked about a short one: no more is read ahead than it has.
+/// Of an open file on `device`. Nothing is asked about a short one: no more is read ahead than it
+/// has.
 pub fn cache_use(fd: BorrowedFd<'_>, path: &Path, device: u64, size: u64, direct: DirectIo) -> CacheUse {
     if size <= residency::STEP_BYTES {
         return CacheUse { read_ahead_bytes: size, under_auto: true };
@@ -53,11 +56,13 @@ fn of_device(fd: BorrowedFd<'_>, path: &Path, device: u64) -> CacheUse {
     found
 }
 
-/// The device's `read_ahead_kb`, and the longest request that it takes: a longer read is read ahead up to that.
+/// The device's `read_ahead_kb`, and the longest request that it takes: a longer read is read ahead
+/// up to that.
 fn read_ahead_bytes(device: u64) -> Option<u64> {
     let number = format!("{}:{}", libc::major(device), libc::minor(device));
     let kib = |file: &str| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    // A partition has its queue in the folder above. Mounts without a device, such as NFS and FUSE, are known to the second folder only.
+    // A partition has its queue in the folder above. Mounts without a device, such as NFS and FUSE,
+    // are known to the second folder only.
     let block = format!("/sys/dev/block/{number}");
     let found = [format!("{block}/queue"), format!("{block}/../queue")].into_iter().find_map(|queue| {
         let longest_request = kib(&format!("{queue}/max_sectors_kb")).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! A file of a transfer: opened when its first block is due, closed after its last, and the same file from beginning to end.
+//! A file of a transfer: opened when its first block is due, closed after its last, and the same
+//! file from beginning to end.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -119,7 +120,8 @@ impl FileState {
         self.outstanding.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// One block is in place. After the last one the file is compared once more and closed; true then.
+    /// One block is in place. After the last one the file is compared once more and closed; true
+    /// then.
     pub fn finish_block(&self) -> Result<bool> {
         if self.outstanding.fetch_sub(1, Ordering::AcqRel) != 1 {
             return Ok(false);

@@ -9,9 +9,11 @@ use crate::sys;
 struct Known {
     kind: u32,
     name: &'static str,
-    /// The kernel's io_uring takes up a short read of a regular file by itself, at the position that the file system has left in the request. One that
-    /// completes a short direct read without moving that position is read again from the old one: io_uring reports the full count over wrong bytes, and
-    /// an error behind the first part is lost. FUSE does so on mounts with direct I/O. So only those count as sound that move it, as their sources show.
+    /// The kernel's io_uring takes up a short read of a regular file by itself, at the position
+    /// that the file system has left in the request. One that completes a short direct read without
+    /// moving that position is read again from the old one: io_uring reports the full count over
+    /// wrong bytes, and an error behind the first part is lost. FUSE does so on mounts with direct
+    /// I/O. So only those count as sound that move it, as their sources show.
     sound_with_io_uring: bool,
     /// Device, inode number and time of modification are exact and stay.
     keeps_identity: bool,
@@ -24,7 +26,8 @@ const fn known(kind: u32, name: &'static str, sound_with_io_uring: bool, keeps_i
 const OVERLAY: u32 = 0x794c_7630;
 
 const KNOWN: [Known; 15] = [
-    // generic_file_read_iter before Linux 5.5, which adds the count to the position; iomap_dio_complete since, which does too.
+    // generic_file_read_iter before Linux 5.5, which adds the count to the position;
+    // iomap_dio_complete since, which does too.
     known(0xef53, "ext4", true, true),
     // iomap_dio_complete.
     known(0x5846_5342, "xfs", true, true),
@@ -34,7 +37,8 @@ const KNOWN: [Known; 15] = [
     known(0xf2f5_2010, "f2fs", true, true),
     // Serves "direct" reads from its pages (shmem_file_read_iter), and never short before the end.
     known(0x0102_1994, "tmpfs", true, true),
-    // From here on their own code or a server's completes direct reads. Servers of FUSE and 9p decide what tells a file, too.
+    // From here on their own code or a server's completes direct reads. Servers of FUSE and 9p
+    // decide what tells a file, too.
     known(0x6573_5546, "fuse", false, false),
     known(0x0102_1997, "9p", false, false),
     // The layers of an overlay decide.
@@ -53,7 +57,8 @@ fn find(kind: u32) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.kind == kind)
 }
 
-/// Type of the file system that an open file is on, of an overlay that of the layer where it can be told; 0 where it does not say.
+/// Type of the file system that an open file is on, of an overlay that of the layer where it can be
+/// told; 0 where it does not say.
 pub fn type_of(fd: BorrowedFd<'_>) -> u32 {
     match sys::file_system_type(fd) {
         Ok(OVERLAY) => overlay::layer_type(fd).unwrap_or(OVERLAY),

@@ -1,9 +1,12 @@
-//! Which file it is and in which state, and whether it still is: as far as its file system keeps what tells it.
+//! Which file it is and in which state, and whether it still is: as far as its file system keeps
+//! what tells it.
 //!
-//! Local file systems and those of the NFS kind keep device, inode number and time of modification exactly. Others do not: many FUSE servers number
-//! files anew at each look-up, some give the time of the question as the time of modification, some forget its fraction. There a file counts as the
-//! same when what differs is of that kind and the header, read from the open descriptor itself, is the one that the plan was made from; all reads
-//! then go through that descriptor, so that header and tensors are of one file.
+//! Local file systems and those of the NFS kind keep device, inode number and time of modification
+//! exactly. Others do not: many FUSE servers number files anew at each look-up, some give the time
+//! of the question as the time of modification, some forget its fraction. There a file counts as
+//! the same when what differs is of that kind and the header, read from the open descriptor itself,
+//! is the one that the plan was made from; all reads then go through that descriptor, so that
+//! header and tensors are of one file.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -126,8 +129,8 @@ impl Identity {
         }
     }
 
-    /// The file that was read is still the one, and so is what its path names. Where inode numbers are not kept, the path says nothing about them.
-    /// ERR_TRANSFER_FILE_CHANGED
+    /// The file that was read is still the one, and so is what its path names. Where inode numbers
+    /// are not kept, the path says nothing about them. ERR_TRANSFER_FILE_CHANGED
     pub fn require_at_end(&self, fd: BorrowedFd<'_>, named: &Path, path: &str) -> Result<Unkept> {
         let (open, named) = Sight::both(fd, named).map_err(|error| {
             let message = format!("{path} went away while it was read; load again once nobody writes it");
@@ -143,7 +146,8 @@ impl Identity {
         self.compare(found, path, "while it was read")
     }
 
-    /// What differs is of the kind that the file system does not keep. `when` completes the sentence that tells otherwise.
+    /// What differs is of the kind that the file system does not keep. `when` completes the
+    /// sentence that tells otherwise.
     fn compare(&self, found: &Sight, path: &str, when: &str) -> Result<Unkept> {
         let (expected, seen) = (self.sight.stat, found.stat);
         let strict = self.header.is_none();
@@ -169,16 +173,19 @@ fn changed(what: &str, expected: &Identity, found: &Sight, path: &str, when: &st
         .with("actualBytes", found.stat.size)
 }
 
-/// Units in which file systems keep times, in nanoseconds: SMB, microseconds, milliseconds, seconds, FAT.
+/// Units in which file systems keep times, in nanoseconds: SMB, microseconds, milliseconds,
+/// seconds, FAT.
 const UNITS_NS: [i64; 5] = [100, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000];
 
-/// One of the times is the other without its fraction: the inode was dropped from memory in between, which had it exactly.
+/// One of the times is the other without its fraction: the inode was dropped from memory in
+/// between, which had it exactly.
 fn same_cut_off(one_ns: i64, other_ns: i64) -> bool {
     let (less, more) = (one_ns.min(other_ns), one_ns.max(other_ns));
     UNITS_NS.iter().any(|unit| less == more - more.rem_euclid(*unit))
 }
 
-/// Identity of a file in numbers, for JavaScript to keep: device, inode, nanoseconds, whether written now, bytes and digest of the header.
+/// Identity of a file in numbers, for JavaScript to keep: device, inode, nanoseconds, whether
+/// written now, bytes and digest of the header.
 pub const IDENTITY_WORDS: usize = 6;
 
 impl Identity {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::align::DirectAlign;
 use crate::sys::MAX_VECTORS;
 
-/// Buffered blocks are cut where memory crosses a huge page, so that no two threads fault the same one.
+/// Buffered blocks are cut where memory crosses a huge page, so that no two threads fault the same
+/// one.
 const HUGE_PAGE_BYTES: u64 = crate::vmm::HUGE_PAGE_BYTES as u64;
 /// Longest read through a bounce buffer.
 pub const MAX_BOUNCE_BYTES: u64 = 512 << 10;
@@ -44,7 +45,8 @@ impl Block {
     }
 }
 
-/// Everything that a transfer reads: segments sorted by (file, offset), and the runs of file-contiguous segments.
+/// Everything that a transfer reads: segments sorted by (file, offset), and the runs of
+/// file-contiguous segments.
 #[derive(Debug, Default)]
 pub struct Layout {
     pub segments: Vec<Segment>,
@@ -54,7 +56,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Pieces must be sorted by (file, offset) and not overlap; empty ones are dropped, neighbours in file and memory become one segment.
+    /// Pieces must be sorted by (file, offset) and not overlap; empty ones are dropped, neighbours
+    /// in file and memory become one segment.
     pub fn new(pieces: impl Iterator<Item = Segment>) -> Self {
         let mut layout = Layout::default();
         for piece in pieces.filter(|piece| piece.length > 0) {
@@ -118,7 +121,8 @@ impl Layout {
         }
     }
 
-    /// Cuts `extent` for direct I/O: blocks whose offset and length are multiples of `align.offset`, and the unaligned rest for buffered reads.
+    /// Cuts `extent` for direct I/O: blocks whose offset and length are multiples of
+    /// `align.offset`, and the unaligned rest for buffered reads.
     pub fn cut_direct(
         &self,
         run: &Range<usize>,
@@ -146,7 +150,8 @@ impl Layout {
     }
 
     fn direct_stop(&self, run: &Range<usize>, position: u64, end: u64, max_bytes: u64, align: DirectAlign) -> u64 {
-        // Bounds at multiples of the block size: whatever lies below the file system likes reads that start where its own blocks do.
+        // Bounds at multiples of the block size: whatever lies below the file system likes reads
+        // that start where its own blocks do.
         let limit = end.min((position + 1).next_multiple_of(max_bytes));
         let segments = &self.segments[run.clone()];
         let at = segments.partition_point(|segment| segment.end() <= position);
@@ -157,7 +162,8 @@ impl Layout {
                 return limit.min(last);
             }
         }
-        // Through a bounce buffer, but no further than where a long segment can be read in place again.
+        // Through a bounce buffer, but no further than where a long segment can be read in place
+        // again.
         let limit = limit.min(position + MAX_BOUNCE_BYTES.max(align.offset));
         let resume = segments[at + 1..].iter().take_while(|next| next.offset < limit).find_map(|next| {
             let from = next.offset.next_multiple_of(align.offset);

@@ -10,12 +10,15 @@ use crate::error::{Error, Result};
 use crate::sys;
 use crate::vmm::keep_from_forks;
 
-/// Maps every piece copy-on-write over its place. Addresses must be congruent to file offsets modulo the page size, and the pages of a piece
-/// must belong to no other; the caller has pinned them until this returns. Tells for each file what of its identity was not kept. Freeing the allocation
-/// unmaps the file. A file cut afterwards kills the process that touches the lost pages (SIGBUS).
+/// Maps every piece copy-on-write over its place. Addresses must be congruent to file offsets
+/// modulo the page size, and the pages of a piece must belong to no other; the caller has pinned
+/// them until this returns. Tells for each file what of its identity was not kept. Freeing the
+/// allocation unmaps the file. A file cut afterwards kills the process that touches the lost pages
+/// (SIGBUS).
 ///
 /// # Errors
-/// ERR_TRANSFER_OPEN, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_MAP; pages mapped before a failure stay mapped until freed.
+/// ERR_TRANSFER_OPEN, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_MAP; pages mapped before a failure
+/// stay mapped until freed.
 pub fn map_files(files: Vec<FileSpec>, pieces: &[Segment]) -> Result<Vec<Unkept>> {
     let page = sys::page_bytes();
     for piece in pieces.iter().filter(|piece| piece.length > 0) {
@@ -33,7 +36,8 @@ pub fn map_files(files: Vec<FileSpec>, pieces: &[Segment]) -> Result<Vec<Unkept>
         };
         open_file = Some((piece.file, open.clone()));
         let head = piece.address % page;
-        // SAFETY: the pages lie in pinned, live memory of the arena that belongs to this piece alone.
+        // SAFETY: the pages lie in pinned, live memory of the arena that belongs to this piece
+        // alone.
         let mapped = unsafe {
             libc::mmap(
                 (piece.address - head) as *mut libc::c_void,
@@ -60,7 +64,8 @@ pub fn map_files(files: Vec<FileSpec>, pieces: &[Segment]) -> Result<Vec<Unkept>
     Ok(states.iter().map(FileState::unkept).collect())
 }
 
-/// A MAP_FIXED that failed may have left a hole, into which others could map: anonymous memory goes there again.
+/// A MAP_FIXED that failed may have left a hole, into which others could map: anonymous memory goes
+/// there again.
 fn fill_hole(address: usize, bytes: usize) {
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: the pages are those that the failed mapping was meant for.

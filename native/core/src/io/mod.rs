@@ -1,7 +1,7 @@
 //! Moving bytes from files into memory.
 //!
-//! A [`transfer::Transfer`] reads *pieces* (file range to address) that JavaScript planned. Each part
-//! has one concern, and imports run down this list only:
+//! A [`transfer::Transfer`] reads *pieces* (file range to address) that JavaScript planned. Each
+//! part has one concern, and imports run down this list only:
 //!
 //! | part | what |
 //! |---|---|

@@ -1,7 +1,8 @@
 //! The layer of an overlay that a file lies in.
 //!
-//! An overlay passes reads on to a file of one of its layers, so what is known of that layer's file system holds. The mount table names the layers;
-//! in a container their folders usually cannot be seen, and then nothing is known.
+//! An overlay passes reads on to a file of one of its layers, so what is known of that layer's file
+//! system holds. The mount table names the layers; in a container their folders usually cannot be
+//! seen, and then nothing is known.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,14 +14,16 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::sys;
 
-/// Type of the file system of the layer that an open file of an overlay lies in; None where the layers cannot be told.
+/// Type of the file system of the layer that an open file of an overlay lies in; None where the
+/// layers cannot be told.
 pub fn layer_type(fd: BorrowedFd<'_>) -> Option<u32> {
     let number = fd.as_raw_fd();
     let mount = Mount::with_id(&mount_id(&fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?)?)?;
     let path = fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
     let inside = mount.root.join(path.strip_prefix(&mount.point).ok()?);
     let found = sys::stat(fd).ok()?;
-    // The first that has the file is the one that is read. The same inode number, size and time show that the folder is the layer's indeed.
+    // The first that has the file is the one that is read. The same inode number, size and time
+    // show that the folder is the layer's indeed.
     let layer = mount.layers.iter().find_map(|layer| sys::open_read(&layer.join(inside.strip_prefix("/").unwrap_or(&inside)), 0).ok())?;
     let below = sys::stat(layer.as_fd()).ok()?;
     let same = (below.ino, below.size, below.mtime_ns) == (found.ino, found.size, found.mtime_ns);
@@ -49,7 +52,8 @@ impl Mount {
         table.as_ref()?.text.split(|byte| *byte == b'\n').find_map(|line| Mount::parse(line, id))
     }
 
-    /// A line of proc_pid_mountinfo(5): `id parent device root point options ... - type source super-options`.
+    /// A line of proc_pid_mountinfo(5):
+    /// `id parent device root point options ... - type source super-options`.
     fn parse(line: &[u8], id: &str) -> Option<Self> {
         let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let dash = words.iter().position(|word| *word == b"-")?;
@@ -73,7 +77,8 @@ impl Mount {
     }
 }
 
-/// The mount table may have hundreds of lines: it is read again only once the kernel tells that it has changed.
+/// The mount table may have hundreds of lines: it is read again only once the kernel tells that it
+/// has changed.
 struct MountTable {
     /// Tells changes since it was opened.
     file: fs::File,
@@ -111,7 +116,8 @@ fn split_unescaped(text: &[u8], at: u8) -> Vec<&[u8]> {
     parts
 }
 
-/// A backslash stands before three octal digits in the mount table, and before a comma or colon in the options of an overlay.
+/// A backslash stands before three octal digits in the mount table, and before a comma or colon in
+/// the options of an overlay.
 fn path_of(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -81,7 +81,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// `files` in the order in which they are to be read, `max_open_files` of them open at one time.
+    /// `files` in the order in which they are to be read, `max_open_files` of them open at one
+    /// time.
     pub fn new(files: impl DoubleEndedIterator<Item = usize>, max_open_files: usize) -> Self {
         let files: Vec<usize> = files.rev().collect();
         let state = State { undecided: files.len(), files, max_open_files, ..State::default() };

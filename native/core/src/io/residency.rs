@@ -1,4 +1,5 @@
-//! What the page cache holds of a file, so that cached parts are copied and the rest is read around the cache.
+//! What the page cache holds of a file, so that cached parts are copied and the rest is read around
+//! the cache.
 
 use std::io;
 use std::ops::Range;
@@ -8,26 +9,30 @@ use crate::sys;
 
 /// Finest step at which cached and uncached parts are told apart; one direct read.
 pub const STEP_BYTES: u64 = 2 << 20;
-/// Of a short range this part at least must be cached for the rest to be read through the cache as well: an eighth.
+/// Of a short range this part at least must be cached for the rest to be read through the cache as
+/// well: an eighth.
 const PARTLY_SHARE: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residency {
     /// Every page is in the page cache.
     Cached,
-    /// All of it is short, and a good part is there: what its header's reader has read ahead, mostly. Reading on brings the rest; behind a long file's
-    /// head it would read ahead what direct reads bring anyway.
+    /// All of it is short, and a good part is there: what its header's reader has read ahead,
+    /// mostly. Reading on brings the rest; behind a long file's head it would read ahead what
+    /// direct reads bring anyway.
     Partly,
     /// None is, or too few to matter.
     Cold,
-    /// The kernel does not tell (cachestat needs Linux 6.5, and ownership or write permission); a read that refuses to wait will.
+    /// The kernel does not tell (cachestat needs Linux 6.5, and ownership or write permission); a
+    /// read that refuses to wait will.
     Unknown,
 }
 
 /// A file range, and the residency of all of it.
 pub type Stretch = (Range<u64>, Residency);
 
-/// Splits a file range into stretches of one residency, longest first guess: one question where the whole range is alike.
+/// Splits a file range into stretches of one residency, longest first guess: one question where the
+/// whole range is alike.
 pub fn classify(fd: BorrowedFd<'_>, range: Range<u64>) -> Vec<Stretch> {
     classify_by(range, sys::page_bytes() as u64, |begin, end| sys::cached_pages(fd, begin, end - begin))
 }
@@ -61,13 +66,14 @@ fn classify_by(range: Range<u64>, page: u64, cached_pages: impl Fn(u64, u64) -> 
     out
 }
 
-/// False where nothing tells what is cached, neither cachestat nor a read that refuses to wait: there `auto` reads all through the cache.
+/// False where nothing tells what is cached, neither cachestat nor a read that refuses to wait:
+/// there `auto` reads all through the cache.
 pub fn can_be_asked(fd: BorrowedFd<'_>) -> bool {
     sys::cached_pages(fd, 0, 1).is_ok() || is_cached(fd, 0).is_some()
 }
 
-/// Whether the byte at `offset` can be had without waiting for the disk; None where the file system does not answer that.
-/// Works for files of any owner.
+/// Whether the byte at `offset` can be had without waiting for the disk; None where the file system
+/// does not answer that. Works for files of any owner.
 pub fn is_cached(fd: BorrowedFd<'_>, offset: u64) -> Option<bool> {
     let mut byte = 0u8;
     let vector = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];

@@ -18,7 +18,8 @@ pub struct IoSupport {
     pub dio_mem_align: u32,
 }
 
-/// Tries io_uring, and one direct read of the file at `path` (a folder answers for what opens in it: EISDIR).
+/// Tries io_uring, and one direct read of the file at `path` (a folder answers for what opens in
+/// it: EISDIR).
 pub fn io_support(path: &Path) -> IoSupport {
     let name = |error: &std::io::Error| errno_name(error.raw_os_error().unwrap_or(libc::EIO));
     let io_uring = super::engine::Uring::new(1).err().map(|refusal| errno_name(refusal.errno));

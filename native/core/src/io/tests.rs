@@ -21,7 +21,8 @@ use crate::vmm::HostBackend;
 
 const MIB: usize = 1 << 20;
 
-/// A folder on a disk-backed file system, emptied at the next run; the system's temporary folder may be a tmpfs, which has no direct I/O before Linux 6.6.
+/// A folder on a disk-backed file system, emptied at the next run; the system's temporary folder
+/// may be a tmpfs, which has no direct I/O before Linux 6.6.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = std::env::temp_dir().join(format!("mx-io-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("temporary folder");
@@ -102,7 +103,8 @@ impl Given {
         }
     }
 
-    /// Everything of every file past a header of 1000 bytes; file n starts at `base + n * 16 MiB + shift`.
+    /// Everything of every file past a header of 1000 bytes; file n starts at
+    /// `base + n * 16 MiB + shift`.
     fn whole(&self, shift: usize) -> Vec<Segment> {
         (0..self.files.len())
             .map(|file| Segment {
@@ -393,7 +395,8 @@ fn a_file_system_that_never_stops_to_answer_eagain_is_an_error() {
     }
 }
 
-/// 60,000 pieces of 12 bytes, each at a place of its own: one block of them has more pieces than one read may have.
+/// 60,000 pieces of 12 bytes, each at a place of its own: one block of them has more pieces than
+/// one read may have.
 #[test]
 fn a_short_direct_read_of_thousands_of_pieces_is_completed() {
     let given = Given::new("tiny", &[MIB]);

@@ -83,7 +83,8 @@ impl Transfer {
         self.shared.bytes_done()
     }
 
-    /// Starts no further reads; reports ERR_TRANSFER_ABORTED unless the outcome was reported before.
+    /// Starts no further reads; reports ERR_TRANSFER_ABORTED unless the outcome was reported
+    /// before.
     pub fn abort(&self) {
         self.shared.report(Err(Error::new("ERR_TRANSFER_ABORTED", "the transfer was aborted")));
     }

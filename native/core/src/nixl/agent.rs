@@ -15,7 +15,8 @@ pub struct PluginSpec {
     pub name: String,
     /// Over the plugin's own defaults.
     pub parameters: Vec<(String, String)>,
-    /// After a failure other pieces of the transfer may still be moving, which only the end of the agent ends.
+    /// After a failure other pieces of the transfer may still be moving, which only the end of the
+    /// agent ends.
     pub strands: bool,
 }
 
@@ -55,8 +56,8 @@ pub enum Progress {
 }
 
 impl Agent {
-    /// Makes the agent and its plugins, and lists those that NIXL finds; a failure undoes what was made, in reverse. ERR_NIXL_AGENT,
-    /// ERR_NIXL_PLUGIN
+    /// Makes the agent and its plugins, and lists those that NIXL finds; a failure undoes what was
+    /// made, in reverse. ERR_NIXL_AGENT, ERR_NIXL_PLUGIN
     pub fn create(api: Arc<NixlApi>, spec: AgentSpec) -> Result<(Self, Vec<String>)> {
         let name = text(&spec.name)?;
         let config = AgentConfig {
@@ -234,7 +235,8 @@ impl Agent {
             .map_err(|error| error.with("plugin", spec.name.as_str()))
     }
 
-    /// Prepares a read of `remote` (of that agent; None for this one) into `local`, or a write from it.
+    /// Prepares a read of `remote` (of that agent; None for this one) into `local`, or a write from
+    /// it.
     pub fn create_request(&self, plugin: usize, write: bool, local: &List, remote: &List, agent: Option<&str>) -> Result<Request> {
         let Plugin { spec, opt_args, .. } = self.plugin_at(plugin)?;
         let other = agent.map(text).transpose()?;
@@ -276,8 +278,8 @@ impl Agent {
         }
     }
 
-    /// Ends plugins, in reverse, and agent. Nothing may be registered or in flight: NIXL may abort the process otherwise. Goes on after
-    /// errors, and tells the first.
+    /// Ends plugins, in reverse, and agent. Nothing may be registered or in flight: NIXL may abort
+    /// the process otherwise. Goes on after errors, and tells the first.
     pub fn destroy(mut self) -> Result<()> {
         let mut first = None;
         while let Some(plugin) = self.plugins.pop() {

@@ -1,4 +1,5 @@
-//! The functions of `libnixl_capi.so`, looked up at run time. Signatures follow NIXL's C wrapper (`src/bindings/rust/wrapper.h`, 1.0 to 1.5).
+//! The functions of `libnixl_capi.so`, looked up at run time. Signatures follow NIXL's C wrapper
+//! (`src/bindings/rust/wrapper.h`, 1.0 to 1.5).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
@@ -85,8 +86,9 @@ api! {
 }
 
 impl NixlApi {
-    /// Loads the library at `path` (a name without a slash goes through the loader's search). It is never unloaded: NIXL starts threads.
-    /// ERR_NIXL_LOAD with the loader's words, ERR_NIXL_SYMBOLS with what it lacks, ERR_NIXL_STUB for the stub of NIXL's Rust bindings.
+    /// Loads the library at `path` (a name without a slash goes through the loader's search). It is
+    /// never unloaded: NIXL starts threads. ERR_NIXL_LOAD with the loader's words, ERR_NIXL_SYMBOLS
+    /// with what it lacks, ERR_NIXL_STUB for the stub of NIXL's Rust bindings.
     pub fn load(path: &str) -> Result<Self> {
         // SAFETY: NIXL's initialisers start no threads and read only its own environment.
         let library = unsafe { Library::open(Some(Path::new(path)), RTLD_NOW | RTLD_LOCAL) }

@@ -15,7 +15,8 @@ pub struct HeldFile {
 }
 
 impl HeldFile {
-    /// Opens a file; `planned` is the state that a plan was made from. ERR_TRANSFER_OPEN, ERR_TRANSFER_FILE_CHANGED
+    /// Opens a file; `planned` is the state that a plan was made from. ERR_TRANSFER_OPEN,
+    /// ERR_TRANSFER_FILE_CHANGED
     pub fn open(path: &Path, planned: Option<&Identity>) -> Result<Self> {
         let name = path.to_string_lossy().into_owned();
         let (fd, sight) = Sight::open(path).map_err(|(operation, error)| {
@@ -61,7 +62,8 @@ impl HeldFile {
         self.unkept
     }
 
-    /// The file is what it was when it was opened; plugins take a read that ends early for a whole one. ERR_TRANSFER_FILE_CHANGED
+    /// The file is what it was when it was opened; plugins take a read that ends early for a whole
+    /// one. ERR_TRANSFER_FILE_CHANGED
     pub fn require_unchanged(&self) -> Result<()> {
         self.identity.require_same(&look(self.fd.as_fd(), &self.name)?, &self.name).map(drop)
     }

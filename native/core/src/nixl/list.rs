@@ -24,7 +24,8 @@ impl Kind {
     }
 }
 
-/// One piece: memory at `address` of a device, or `length` bytes at file offset `address` of descriptor `device`.
+/// One piece: memory at `address` of a device, or `length` bytes at file offset `address` of
+/// descriptor `device`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     pub address: u64,

@@ -1,7 +1,8 @@
 //! NIXL over its C interface, found at run time: agents, registrations, transfers.
 //!
-//! One native thread owns an agent and makes all its calls. A request is released only once its status is final, whatever the plugin: POSIX
-//! frees a request that is still being read into, GDS_MT blocks until it has ended.
+//! One native thread owns an agent and makes all its calls. A request is released only once its
+//! status is final, whatever the plugin: POSIX frees a request that is still being read into,
+//! GDS_MT blocks until it has ended.
 
 mod agent;
 mod api;

@@ -1,5 +1,5 @@
-//! Statuses of NIXL's C interface. It folds nine internal ones into `NIXL_CAPI_ERROR_BACKEND` and tells the cause only in its own log, so an
-//! error has to carry what was asked of which plugin.
+//! Statuses of NIXL's C interface. It folds nine internal ones into `NIXL_CAPI_ERROR_BACKEND` and
+//! tells the cause only in its own log, so an error has to carry what was asked of which plugin.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,5 @@
-//! The thread and its rules over a table of functions that fail on demand; the real NIXL is tried from TypeScript.
+//! The thread and its rules over a table of functions that fail on demand; the real NIXL is tried
+//! from TypeScript.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! The thread that owns an agent: jobs come through a channel, answers go through callbacks on that thread.
+//! The thread that owns an agent: jobs come through a channel, answers go through callbacks on that
+//! thread.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -59,7 +60,8 @@ pub struct AgentThread {
 
 type Work = Box<dyn FnOnce(Option<&mut State>) + Send>;
 
-/// Work for the agent's thread, told None when the agent has ended: at the latest when the job is dropped.
+/// Work for the agent's thread, told None when the agent has ended: at the latest when the job is
+/// dropped.
 struct Job(Option<Work>);
 
 impl Job {
@@ -83,12 +85,14 @@ impl Drop for Job {
 }
 
 impl AgentThread {
-    /// Makes the agent on its new thread; the answer lists the plugins that NIXL finds. ERR_NIXL_AGENT, ERR_NIXL_PLUGIN
+    /// Makes the agent on its new thread; the answer lists the plugins that NIXL finds.
+    /// ERR_NIXL_AGENT, ERR_NIXL_PLUGIN
     pub fn start(api: Arc<NixlApi>, spec: AgentSpec, answer: Answer<Vec<String>>) -> Result<Self> {
         let (jobs, received) = channel();
         let run = move || match catch_unwind(AssertUnwindSafe(|| Agent::create(api, spec))).unwrap_or_else(|_| Err(panicked())) {
             Ok((agent, plugins)) => {
-                // NIXL may use what the state holds until the state itself has given it back: a panic must not.
+                // NIXL may use what the state holds until the state itself has given it back: a
+                // panic must not.
                 let mut state = ManuallyDrop::new(State::new(agent));
                 let served = catch_unwind(AssertUnwindSafe(|| {
                     answer(Ok(plugins));
@@ -141,8 +145,8 @@ impl AgentThread {
         });
     }
 
-    /// ERR_NIXL_BUSY while a transfer that uses it is not released. When NIXL refuses, what is registered stays held, and
-    /// `close` tries again.
+    /// ERR_NIXL_BUSY while a transfer that uses it is not released. When NIXL refuses, what is
+    /// registered stays held, and `close` tries again.
     pub fn deregister(&self, number: u64, answer: Answer<()>) {
         self.send(answer, move |state| state.deregister(number));
     }
@@ -157,7 +161,8 @@ impl AgentThread {
         });
     }
 
-    /// Starts a transfer. `done` is called once, at its end, failure or abort; `settled` once, when nothing of it is in flight any more.
+    /// Starts a transfer. `done` is called once, at its end, failure or abort; `settled` once, when
+    /// nothing of it is in flight any more.
     pub fn post(&self, number: u64, done: Answer<()>, settled: Box<dyn FnOnce() + Send>) {
         let job = Job::new(move |state| match state {
             Some(state) if state.closing.is_none() => state.post(number, done, settled),
@@ -169,7 +174,8 @@ impl AgentThread {
         self.hand_over(job);
     }
 
-    /// `done` of a transfer in flight comes now. NIXL cannot cancel: `settled` comes when what is in flight has ended.
+    /// `done` of a transfer in flight comes now. NIXL cannot cancel: `settled` comes when what is
+    /// in flight has ended.
     pub fn abort(&self, number: u64) {
         let job = Job::new(move |state| {
             if let Some(transfer) = state.and_then(|state| state.transfers.get_mut(&number)) {
@@ -179,7 +185,8 @@ impl AgentThread {
         self.hand_over(job);
     }
 
-    /// Gives a transfer back that is not in flight; else ERR_NIXL_BUSY. When NIXL refuses, `close` tries again.
+    /// Gives a transfer back that is not in flight; else ERR_NIXL_BUSY. When NIXL refuses, `close`
+    /// tries again.
     pub fn release_transfer(&self, number: u64, answer: Answer<()>) {
         self.send(answer, move |state| state.release(number));
     }
@@ -197,8 +204,9 @@ impl AgentThread {
         self.send(answer, move |state| state.agent.forget_remote(&name));
     }
 
-    /// Aborts what is in flight, waits for its end, releases transfers, undoes registrations in reverse, ends plugins and agent. The answer
-    /// is the first error. Where a transfer or registration cannot be given back the agent is left open, for NIXL may abort the process.
+    /// Aborts what is in flight, waits for its end, releases transfers, undoes registrations in
+    /// reverse, ends plugins and agent. The answer is the first error. Where a transfer or
+    /// registration cannot be given back the agent is left open, for NIXL may abort the process.
     pub fn close(&self, answer: Answer<()>) {
         let job = Job::new(move |state| match state {
             Some(state) if state.closing.is_none() => state.begin_close(Some(answer)),
@@ -339,7 +347,8 @@ impl State {
         }
     }
 
-    /// After a panic nothing is known of what NIXL does: whoever waits is answered, and nothing is given back.
+    /// After a panic nothing is known of what NIXL does: whoever waits is answered, and nothing is
+    /// given back.
     fn abandon(&mut self) {
         let waiting = self.transfers.values_mut().filter_map(|transfer| transfer.done.take());
         for answer in waiting.chain(self.closing.take().flatten()) {
@@ -499,7 +508,8 @@ impl State {
             }
         }
         if let Some(error) = first {
-            // What NIXL still holds must outlive it: the agent, and everything registered with it or read into by it.
+            // What NIXL still holds must outlive it: the agent, and everything registered with it
+            // or read into by it.
             std::mem::forget((left, stranded));
             return Err(error);
         }

@@ -1,4 +1,5 @@
-//! Settings of UCX that keep it from harming its host process, put into the environment before NIXL loads it.
+//! Settings of UCX that keep it from harming its host process, put into the environment before NIXL
+//! loads it.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -27,8 +28,10 @@ pub enum UcxSettingState {
 /// What became of each variable. A second look would take for the user's own what was set here.
 static DONE: Mutex<Option<HashMap<CString, UcxSettingState>>> = Mutex::new(None);
 
-/// Sets each variable that the user has not set, unless UCX is there already; each once per process. Call it before NIXL is loaded, on a thread of
-/// JavaScript. Node and libuv change the environment on such threads too; what other C threads read at that moment is as safe as it is there.
+/// Sets each variable that the user has not set, unless UCX is there already; each once per
+/// process. Call it before NIXL is loaded, on a thread of JavaScript. Node and libuv change the
+/// environment on such threads too; what other C threads read at that moment is as safe as it is
+/// there.
 pub fn apply(settings: &[UcxSetting]) -> Vec<UcxSettingState> {
     // Held throughout: two workers may load NIXL at once.
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +46,8 @@ fn set(setting: &UcxSetting) -> UcxSettingState {
     if is_loaded() {
         return UcxSettingState::LoadedBefore;
     }
-    // SAFETY: both are C strings, which setenv copies. It takes the C library's lock against other writers; against readers, see `apply`.
+    // SAFETY: both are C strings, which setenv copies. It takes the C library's lock against other
+    // writers; against readers, see `apply`.
     match unsafe { libc::setenv(setting.variable.as_ptr(), setting.value.as_ptr(), 0) } {
         0 => UcxSettingState::Set,
         _ => UcxSettingState::Refused,

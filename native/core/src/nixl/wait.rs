@@ -7,7 +7,8 @@ const SPINS: u32 = 32;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// Adaptive: a sixteenth of the time waited so far, so that waiting costs no core and adds at most six percent.
+/// Adaptive: a sixteenth of the time waited so far, so that waiting costs no core and adds at most
+/// six percent.
 pub struct Wait {
     since: Instant,
     looks: u32,

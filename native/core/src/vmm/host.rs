@@ -7,17 +7,22 @@ use super::{MemoryKind, VmmBackend};
 use crate::error::{Error, Result};
 use crate::sys::page_bytes;
 
-/// Size of a huge page on x86-64 and, with 4 KiB pages, on arm64. Only a wish elsewhere: the kernel takes or leaves it.
+/// Size of a huge page on x86-64 and, with 4 KiB pages, on arm64. Only a wish elsewhere: the kernel
+/// takes or leaves it.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Memory of this process. Allocations start on huge pages; none is touched until somebody writes to it.
+/// Memory of this process. Allocations start on huge pages; none is touched until somebody writes
+/// to it.
 ///
-/// The reserve is mapped without access and without MAP_NORESERVE: inaccessible private memory is not accounted whatever the overcommit
-/// mode, and making a part accessible then is, so that an allocation beyond what the kernel grants fails instead of inviting the OOM killer.
-/// `mprotect` does that rather than a second `mmap`, because a failed MAP_FIXED may leave a hole that other mappings fall into.
+/// The reserve is mapped without access and without MAP_NORESERVE: inaccessible private memory is
+/// not accounted whatever the overcommit mode, and making a part accessible then is, so that an
+/// allocation beyond what the kernel grants fails instead of inviting the OOM killer. `mprotect`
+/// does that rather than a second `mmap`, because a failed MAP_FIXED may leave a hole that other
+/// mappings fall into.
 ///
-/// The whole reserve is kept out of child processes (MADV_DONTFORK). A fork would copy its page tables with the process stopped, break its huge
-/// pages, and could leave a device writing to pages that belong to the child from then on.
+/// The whole reserve is kept out of child processes (MADV_DONTFORK). A fork would copy its page
+/// tables with the process stopped, break its huge pages, and could leave a device writing to pages
+/// that belong to the child from then on.
 pub struct HostBackend {
     granularity: usize,
 }
@@ -75,7 +80,8 @@ impl VmmBackend for HostBackend {
         Ok(0)
     }
 
-    /// A huge page is faulted whole: where only a part of the last one is wanted, small pages take no more memory than that.
+    /// A huge page is faulted whole: where only a part of the last one is wanted, small pages take
+    /// no more memory than that.
     fn allocate_for(&self, address: usize, bytes: usize, wanted_bytes: usize) -> Result<u64> {
         let handle = self.allocate(address, bytes)?;
         let whole_bytes = wanted_bytes - wanted_bytes % HUGE_PAGE_BYTES;
@@ -128,7 +134,8 @@ impl VmmBackend for HostBackend {
     }
 }
 
-/// Advice on the pages of a range that is ours. A kernel without transparent huge pages refuses it, and ordinary pages do.
+/// Advice on the pages of a range that is ours. A kernel without transparent huge pages refuses it,
+/// and ordinary pages do.
 fn advise(address: usize, bytes: usize, advice: i32) {
     if bytes > 0 {
         // SAFETY: changes no contents; the range is an allocation of ours.
@@ -136,13 +143,14 @@ fn advise(address: usize, bytes: usize, advice: i32) {
     }
 }
 
-/// Memory that is read into, or that a device reads, is not for child processes, which start with nothing at these addresses. Ends with the mapping.
+/// Memory that is read into, or that a device reads, is not for child processes, which start with
+/// nothing at these addresses. Ends with the mapping.
 pub fn keep_from_forks(address: usize, bytes: usize) {
     advise(address, bytes, libc::MADV_DONTFORK);
 }
 
-/// Gives the physical memory of a range back; its mapping stays and reads as zeros, or as the file where one is mapped. Advice: a failure means that
-/// the memory goes with the mapping.
+/// Gives the physical memory of a range back; its mapping stays and reads as zeros, or as the file
+/// where one is mapped. Advice: a failure means that the memory goes with the mapping.
 pub fn drop_pages(address: usize, bytes: usize) {
     // SAFETY: the caller owns the range, whose contents nobody wants any more.
     unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_DONTNEED) };
@@ -161,7 +169,8 @@ pub(super) fn map_inaccessible(address: *mut libc::c_void, bytes: usize, flags: 
 
 fn map_anonymous(address: *mut libc::c_void, bytes: usize, access: i32, flags: i32) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
-    // SAFETY: with MAP_FIXED the caller names memory of ours that nobody uses; without, the kernel picks a free place.
+    // SAFETY: with MAP_FIXED the caller names memory of ours that nobody uses; without, the kernel
+    // picks a free place.
     let mapped = unsafe { libc::mmap(address, bytes, access, flags, -1, 0) };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped as usize) }
 }

@@ -36,8 +36,8 @@ const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 const REGIONS: usize = 512;
 
-/// Bytes of `[address, address + length)` that lie in huge pages now; None where the kernel does not say. Looks at page tables, not at
-/// memory: about a millisecond for 2 GiB.
+/// Bytes of `[address, address + length)` that lie in huge pages now; None where the kernel does
+/// not say. Looks at page tables, not at memory: about a millisecond for 2 GiB.
 pub fn huge_page_bytes(address: usize, length: usize) -> Option<usize> {
     scan_page_map(address, length).or_else(|| sum_of_mappings(address, length))
 }
@@ -60,7 +60,8 @@ fn scan_page_map(address: usize, length: usize) -> Option<usize> {
     };
     let mut huge_bytes = 0;
     while argument.start < argument.end {
-        // SAFETY: the argument is laid out as the kernel has it, and names `regions` with its true length.
+        // SAFETY: the argument is laid out as the kernel has it, and names `regions` with its true
+        // length.
         let found = unsafe { libc::ioctl(page_map.as_raw_fd(), PAGEMAP_SCAN as _, &mut argument) };
         let found = usize::try_from(found).ok()?;
         for region in regions.iter().take(found) {
@@ -75,7 +76,8 @@ fn scan_page_map(address: usize, length: usize) -> Option<usize> {
     Some(huge_bytes)
 }
 
-/// The older way: counts of whole mappings. A mapping that reaches beyond the range tells only when it has no huge pages at all.
+/// The older way: counts of whole mappings. A mapping that reaches beyond the range tells only when
+/// it has no huge pages at all.
 fn sum_of_mappings(address: usize, length: usize) -> Option<usize> {
     let end = address.checked_add(length)?;
     let mut huge_bytes = 0;

@@ -9,8 +9,9 @@ use super::kept::{KeepLimits, PageStore, Piece};
 use super::{MemoryKind, VmmBackend};
 use crate::error::Result;
 
-/// As [`HostBackend`], for one arena. Its allocations take kept pages first; what it gives back is kept once `keep` was called, which says that all of
-/// it is filled: addresses without memory must not count as pages. No file may be mapped over it.
+/// As [`HostBackend`], for one arena. Its allocations take kept pages first; what it gives back is
+/// kept once `keep` was called, which says that all of it is filled: addresses without memory must
+/// not count as pages. No file may be mapped over it.
 pub struct KeepingBackend {
     inner: HostBackend,
     store: &'static PageStore,

@@ -1,7 +1,10 @@
-//! Pages that outlive the load that filled them, for the next load: fresh ones cost more than reading a file does.
+//! Pages that outlive the load that filled them, for the next load: fresh ones cost more than
+//! reading a file does.
 //!
-//! One store serves the process, all its threads. Pages are moved into it and out of it by `mremap`, so no two owners ever reach the same ones, and
-//! whoever still had the old addresses finds nothing there. A native thread gives back what nobody took in time; it keeps no process alive.
+//! One store serves the process, all its threads. Pages are moved into it and out of it by
+//! `mremap`, so no two owners ever reach the same ones, and whoever still had the old addresses
+//! finds nothing there. A native thread gives back what nobody took in time; it keeps no process
+//! alive.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -55,7 +58,8 @@ impl PageStore {
         self.lock().bytes
     }
 
-    /// Moves pages to the start of `[address, address + bytes)`, reserved and without memory, as many as there are. The pieces that are filled, in order.
+    /// Moves pages to the start of `[address, address + bytes)`, reserved and without memory, as
+    /// many as there are. The pieces that are filled, in order.
     pub fn take(&self, address: usize, bytes: usize) -> Vec<Piece> {
         let end = address + bytes - bytes % HUGE_PAGE_BYTES;
         let mut pieces = Vec::new();
@@ -63,11 +67,13 @@ impl PageStore {
         while at < end {
             let newest = self.lock().pop_newest(end - at);
             let Some((from, length)) = newest else { break };
-            // SAFETY: the source is ours alone since it was popped; the target is the caller's, and without memory.
+            // SAFETY: the source is ours alone since it was popped; the target is the caller's, and
+            // without memory.
             let moved =
                 unsafe { libc::mremap(from as *mut _, length, length, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, at as *mut libc::c_void) };
             if moved == libc::MAP_FAILED {
-                // Too many mappings. Where that left a hole it is filled, before others map into it.
+                // Too many mappings. Where that left a hole it is filled, before others map into
+                // it.
                 let _ = map_inaccessible(at as *mut _, length, libc::MAP_FIXED_NOREPLACE);
                 keep_from_forks(at, length);
                 let _ = unmap(from, length);
@@ -79,8 +85,10 @@ impl PageStore {
         pieces
     }
 
-    /// Moves the pages of `[address, address + bytes)`, which lie in one mapping and nobody uses, into the store; the addresses stay mapped, without
-    /// memory. What is too much for the limits goes, the oldest first, on the thread. Where the kernel cannot do that (before Linux 5.7), nothing happens.
+    /// Moves the pages of `[address, address + bytes)`, which lie in one mapping and nobody uses,
+    /// into the store; the addresses stay mapped, without memory. What is too much for the limits
+    /// goes, the oldest first, on the thread. Where the kernel cannot do that (before Linux 5.7),
+    /// nothing happens.
     pub fn put(&'static self, address: usize, bytes: usize, limits: KeepLimits) {
         let Some(kept_at) = move_out(address, bytes) else { return };
         let mut state = self.lock();
@@ -115,7 +123,8 @@ impl PageStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the thread where it does not run; it looks at the state once that is unlocked. False where the system refuses one.
+    /// Starts the thread where it does not run; it looks at the state once that is unlocked. False
+    /// where the system refuses one.
     fn serve(&'static self, state: &mut State) -> bool {
         if !state.served {
             state.served = std::thread::Builder::new().name("mx-kept".to_owned()).spawn(|| self.give_back_in_time()).is_ok();
@@ -195,13 +204,15 @@ impl State {
     }
 }
 
-/// Moves pages to addresses of their own, aligned so that huge pages stay whole. None where that is refused: then they are where they were.
+/// Moves pages to addresses of their own, aligned so that huge pages stay whole. None where that is
+/// refused: then they are where they were.
 fn move_out(address: usize, bytes: usize) -> Option<usize> {
     let mapped_bytes = bytes + HUGE_PAGE_BYTES;
     let start = map_inaccessible(ptr::null_mut(), mapped_bytes, 0).ok()?;
     let target = start.next_multiple_of(HUGE_PAGE_BYTES);
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-    // SAFETY: the source is the caller's to give up; the target lies in what was just mapped for it.
+    // SAFETY: the source is the caller's to give up; the target lies in what was just mapped for
+    // it.
     let moved = unsafe { libc::mremap(address as *mut _, bytes, bytes, flags, target as *mut libc::c_void) };
     if moved == libc::MAP_FAILED {
         let _ = unmap(start, mapped_bytes);

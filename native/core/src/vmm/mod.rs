@@ -1,4 +1,5 @@
-//! Backends that own memory: address space is reserved once, physical memory is mapped into it and given back piece by piece.
+//! Backends that own memory: address space is reserved once, physical memory is mapped into it and
+//! given back piece by piece.
 
 mod empty;
 mod host;
@@ -28,13 +29,15 @@ pub enum MemoryKind {
     None,
 }
 
-/// Maps memory into one reserved range. An arena calls it from whatever thread called the arena, from several at once, and never twice at
-/// a time for one address.
+/// Maps memory into one reserved range. An arena calls it from whatever thread called the arena,
+/// from several at once, and never twice at a time for one address.
 pub trait VmmBackend: Send + Sync {
-    /// Sets `total_bytes` (a multiple of the granularity) of address space aside and returns its base; no memory yet.
+    /// Sets `total_bytes` (a multiple of the granularity) of address space aside and returns its
+    /// base; no memory yet.
     fn reserve(&self, total_bytes: usize) -> Result<usize>;
-    /// Maps memory at `[address, address + bytes)`, a part of the reserve without memory, both multiples of the granularity away from the
-    /// base. Returns the handle that `deallocate` gets back. A failure leaves the part as it was.
+    /// Maps memory at `[address, address + bytes)`, a part of the reserve without memory, both
+    /// multiples of the granularity away from the base. Returns the handle that `deallocate` gets
+    /// back. A failure leaves the part as it was.
     fn allocate(&self, address: usize, bytes: usize) -> Result<u64>;
     /// As `allocate`, for an owner who will use the first `wanted_bytes` alone.
     fn allocate_for(&self, address: usize, bytes: usize, _wanted_bytes: usize) -> Result<u64> {
@@ -42,14 +45,16 @@ pub trait VmmBackend: Send + Sync {
     }
     /// Gives the memory of one `allocate` back; its addresses stay reserved.
     fn deallocate(&self, address: usize, bytes: usize, handle: u64) -> Result<()>;
-    /// Gives back what memory it can of a part of an allocation that nobody uses any more; the rest goes with the allocation.
+    /// Gives back what memory it can of a part of an allocation that nobody uses any more; the rest
+    /// goes with the allocation.
     fn drop_pages(&self, _address: usize, _bytes: usize) {}
     /// Gives the address space back, after everything in it was deallocated.
     fn release_reserve(&self, base: usize, total_bytes: usize) -> Result<()>;
     /// What sizes are rounded up to: a power of two in bytes.
     fn allocation_granularity(&self) -> usize;
     fn memory(&self) -> MemoryKind;
-    /// Fails where `[address, address + bytes)`, mapped and in whole pages, cannot be given to a network card as one region.
+    /// Fails where `[address, address + bytes)`, mapped and in whole pages, cannot be given to a
+    /// network card as one region.
     fn prove_one_region(&self, _address: usize, _bytes: usize) -> Result<()> {
         Ok(())
     }

@@ -1,10 +1,13 @@
-//! The hot calls around a backend that JavaScript drives: `ArenaFrame` of `src/native/hand-typed.ts`.
+//! The hot calls around a backend that JavaScript drives: `ArenaFrame` of
+//! `src/native/hand-typed.ts`.
 //!
-//! JavaScript may be torn away from between two calls: its stack may be exhausted, its thread may end. What it says about a claim is in memory that both
-//! sides see, and the next call acts on it, so that no claim stays open.
+//! JavaScript may be torn away from between two calls: its stack may be exhausted, its thread may
+//! end. What it says about a claim is in memory that both sides see, and the next call acts on it,
+//! so that no claim stays open.
 //!
-//! Plain functions of the C interface instead of a class of napi-rs, whose wrapper costs 0.3 us a call; values travel through an array that
-//! both sides see, because each argument and result costs, too. A call here takes 12 to 25 ns.
+//! Plain functions of the C interface instead of a class of napi-rs, whose wrapper costs 0.3 us a
+//! call; values travel through an array that both sides see, because each argument and result
+//! costs, too. A call here takes 12 to 25 ns.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -41,7 +44,8 @@ pub struct Frame {
 
 type Call = fn(&Frame, sys::napi_env, sys::napi_value) -> Result<bool>;
 
-/// `claim(bytes)`: the address is in the registers afterwards. A claim that was left open is ended first.
+/// `claim(bytes)`: the address is in the registers afterwards. A claim that was left open is ended
+/// first.
 fn claim(frame: &Frame, env: sys::napi_env, argument: sys::napi_value) -> Result<bool> {
     // SAFETY: `argument` is a value of this call.
     let bytes = size(unsafe { f64::from_napi_value(env, argument) }?)?;
@@ -59,8 +63,8 @@ fn settle(frame: &Frame, _env: sys::napi_env, _argument: sys::napi_value) -> Res
     Ok(true)
 }
 
-/// `take(address)`: ends its views; size and handle are in the registers afterwards. What it begins ends at once: the one thread that may call this
-/// backend is the one that would have to wait.
+/// `take(address)`: ends its views; size and handle are in the registers afterwards. What it begins
+/// ends at once: the one thread that may call this backend is the one that would have to wait.
 fn take(frame: &Frame, env: sys::napi_env, argument: sys::napi_value) -> Result<bool> {
     // SAFETY: `argument` is a value of this call.
     let Address(address) = unsafe { Address::from_napi_value(env, argument) }?;
@@ -148,13 +152,15 @@ fn add_function<const CALL: usize>(env: &Env, object: &mut Object, name: &CStr, 
 }
 
 unsafe extern "C" fn drop_share(_env: sys::napi_env, _data: *mut c_void, hint: *mut c_void) {
-    // SAFETY: the hint is a share given away above; a finalizer runs once, on the thread of its environment.
+    // SAFETY: the hint is a share given away above; a finalizer runs once, on the thread of its
+    // environment.
     drop(unsafe { Rc::from_raw(hint as *const Frame) });
 }
 
 unsafe extern "C" fn trampoline<const CALL: usize>(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
     let (mut count, mut argument, mut data) = (1, ptr::null_mut(), ptr::null_mut());
-    // SAFETY: `env` and `info` are those of this call; the data is the share of the frame that this function owns.
+    // SAFETY: `env` and `info` are those of this call; the data is the share of the frame that this
+    // function owns.
     let frame = unsafe {
         sys::napi_get_cb_info(env, info, &mut count, &mut argument, ptr::null_mut(), &mut data);
         &*(data as *const Frame)

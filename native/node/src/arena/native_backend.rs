@@ -15,12 +15,14 @@ use super::address::{Address, size};
 use crate::background::{MEMORY, in_background};
 use crate::failure::thrown;
 
-/// Memory for arenas: natively by `createArena`, or driven by JavaScript, which may only name ranges that this object has reserved.
+/// Memory for arenas: natively by `createArena`, or driven by JavaScript, which may only name
+/// ranges that this object has reserved.
 #[napi]
 pub struct NativeBackend {
     backend: Arc<dyn VmmBackend>,
-    /// `(base, bytes)` of what is reserved: no call touches other memory, whatever JavaScript passes. Not released when this object goes: a
-    /// transfer may still write there, and only the arena over it knows.
+    /// `(base, bytes)` of what is reserved: no call touches other memory, whatever JavaScript
+    /// passes. Not released when this object goes: a transfer may still write there, and only the
+    /// arena over it knows.
     reserves: RefCell<Vec<(usize, usize)>>,
     keeping: Option<Arc<KeepingBackend>>,
 }
@@ -30,7 +32,8 @@ pub fn open_host_backend() -> NativeBackend {
     NativeBackend::new(Arc::new(HostBackend::new()))
 }
 
-/// Host memory of one arena that takes kept pages first, and may keep its own: `maxBytes` in all, `idleMs` until they are given back.
+/// Host memory of one arena that takes kept pages first, and may keep its own: `maxBytes` in all,
+/// `idleMs` until they are given back.
 #[napi]
 pub fn open_keeping_backend(max_bytes: f64, idle_ms: f64) -> NativeBackend {
     let limits = KeepLimits { max_bytes: max_bytes as usize, idle: Duration::from_millis(idle_ms as u64) };
@@ -45,7 +48,8 @@ pub fn kept_page_bytes() -> f64 {
     PAGES.bytes() as f64
 }
 
-/// Gives so many bytes back at least, the oldest first, where there are as many; resolves to how many.
+/// Gives so many bytes back at least, the oldest first, where there are as many; resolves to how
+/// many.
 #[napi]
 pub fn release_kept_pages(env: &Env, bytes: f64) -> Result<PromiseRaw<'_, f64>> {
     // What is infinite or too large is all of it.
@@ -80,7 +84,8 @@ impl NativeBackend {
         self.keeping.as_ref().map_or(0.0, |keeping| keeping.taken_bytes() as f64)
     }
 
-    /// Memory of the CUDA device that nobody has now; null where the memory is none of CUDA's. ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL.
+    /// Memory of the CUDA device that nobody has now; null where the memory is none of CUDA's.
+    /// ERR_CUDA_NO_CONTEXT, ERR_CUDA_CALL.
     #[napi]
     pub fn free_device_bytes<'env>(&self, env: &'env Env) -> Result<PromiseRaw<'env, Option<f64>>> {
         let backend = self.backend();

@@ -22,7 +22,8 @@ struct Seen {
     length: usize,
 }
 
-/// Belongs to the arena's thread. Views leave it when their memory cannot be reached through them any more.
+/// Belongs to the arena's thread. Views leave it when their memory cannot be reached through them
+/// any more.
 #[derive(Default)]
 pub struct Views {
     seen: RefCell<BTreeMap<Key, Seen>>,
@@ -45,7 +46,8 @@ impl Drop for Entry {
     }
 }
 
-/// Memory that views were moved from: the allocation, and `(address, bytes)` of the views in the order of addresses.
+/// Memory that views were moved from: the allocation, and `(address, bytes)` of the views in the
+/// order of addresses.
 pub type Moved = Vec<(Allocation, Vec<(usize, usize)>)>;
 
 impl Views {
@@ -54,7 +56,8 @@ impl Views {
         let key = (address, self.next.replace(self.next.get() + 1));
         let allocation = view.allocation();
         let entry = Entry { _view: view, views: Rc::downgrade(self), key };
-        // SAFETY: the entry keeps memory of the host, and `env` is that of the call that this is a part of.
+        // SAFETY: the entry keeps memory of the host, and `env` is that of the call that this is a
+        // part of.
         let (buffer, external) = unsafe { External::create(env, address as *mut c_void, length, Count::Uncounted, entry) }?;
         self.seen.borrow_mut().insert(key, Seen { external, allocation, length });
         Ok(buffer)
@@ -87,7 +90,8 @@ impl Views {
         self.seen.borrow().values().any(|seen| seen.external.kept())
     }
 
-    /// ERR_ARENA_BUSY where the memory of a view that begins in `range` was moved: for memory that cannot be kept.
+    /// ERR_ARENA_BUSY where the memory of a view that begins in `range` was moved: for memory that
+    /// cannot be kept.
     pub fn require_unmoved(&self, operation: &'static str, range: Range<usize>) -> Result<()> {
         let seen = self.seen.borrow();
         let Some(((address, _), Seen { length, .. })) = seen.range(keys(range)).find(|(_, seen)| seen.external.moved()) else {

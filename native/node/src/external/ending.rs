@@ -1,8 +1,9 @@
 //! The moment before a thread of JavaScript gives up its buffers.
 //!
-//! The engine then runs the finalizers of all of them, though memory that was moved out of one may be in the hands of another thread, and nobody tells
-//! when that stops reading. Which memory was moved cannot be seen any more by then. So it is looked at earlier: the event loop turns once more to close
-//! its handles, when no JavaScript can run and every buffer is as it was left.
+//! The engine then runs the finalizers of all of them, though memory that was moved out of one may
+//! be in the hands of another thread, and nobody tells when that stops reading. Which memory was
+//! moved cannot be seen any more by then. So it is looked at earlier: the event loop turns once
+//! more to close its handles, when no JavaScript can run and every buffer is as it was left.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -45,7 +46,8 @@ impl Uv {
     }
 
     fn find() -> Option<Self> {
-        // SAFETY: looking a name up has no effects; the signatures are those of uv.h, which libuv keeps within its major version.
+        // SAFETY: looking a name up has no effects; the signatures are those of uv.h, which libuv
+        // keeps within its major version.
         unsafe {
             let find = |name: &CStr| Some(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr())).filter(|symbol| !symbol.is_null());
             Some(Uv {
@@ -85,7 +87,8 @@ pub fn unwatch(external: *const External) {
 fn install(env: sys::napi_env) {
     let Some(uv) = Uv::get() else { return };
     let mut event_loop = ptr::null_mut();
-    // SAFETY: a handle of libuv's own size, zeroed, that lives until libuv says that it is closed. It keeps no loop running.
+    // SAFETY: a handle of libuv's own size, zeroed, that lives until libuv says that it is closed.
+    // It keeps no loop running.
     unsafe {
         if sys::napi_get_uv_event_loop(env, &mut event_loop) != sys::Status::napi_ok {
             return;

@@ -1,7 +1,8 @@
 //! Buffers that JavaScript was given in this turn of the event loop.
 //!
-//! The engine tells of a buffer that it collected in a later turn only; until then it looks like one whose memory was moved. So a new buffer is kept
-//! for the turn: what opens, views and closes memory without a pause finds the buffer, and knows that the memory is in it.
+//! The engine tells of a buffer that it collected in a later turn only; until then it looks like
+//! one whose memory was moved. So a new buffer is kept for the turn: what opens, views and closes
+//! memory without a pause finds the buffer, and knows that the memory is in it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

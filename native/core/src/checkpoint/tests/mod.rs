@@ -1,4 +1,5 @@
-//! One test per malformation, each on literal bytes; then generated and mutated headers; then real files.
+//! One test per malformation, each on literal bytes; then generated and mutated headers; then real
+//! files.
 
 mod files;
 mod headers;

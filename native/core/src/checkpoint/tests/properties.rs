@@ -6,7 +6,8 @@ use crate::checkpoint::header::Header;
 use crate::checkpoint::index::Index;
 use crate::checkpoint::open::open_bytes;
 
-/// A generated header's tensors: unique names with dtype row and shape, laid out in order, listed in another order.
+/// A generated header's tensors: unique names with dtype row and shape, laid out in order, listed
+/// in another order.
 #[derive(Clone, Debug)]
 struct Sample {
     tensors: Vec<(String, u8, Vec<u64>)>,
