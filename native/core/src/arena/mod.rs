@@ -168,12 +168,8 @@ impl Arena {
         let claim = self.claim(bytes)?;
         let (address, claimed_bytes) = (claim.address, claim.bytes);
         let mut pending = Pending { arena: self, claim: Some(claim) };
-        let allocate = || backend.allocate_for(address, claimed_bytes, bytes);
-        let handle = match allocate() {
-            // What others are about to give back may be what is missing.
-            Err(error) if error.code.ends_with("_OUT_OF_MEMORY") && GIVING_BACK.wait(GIVING_BACK_PATIENCE) => allocate()?,
-            outcome => outcome?,
-        };
+        // What others are about to give back may be what is missing.
+        let handle = GIVING_BACK.allocate(GIVING_BACK_PATIENCE, || backend.allocate_for(address, claimed_bytes, bytes))?;
         if let Some(claim) = pending.claim.take() {
             self.commit(claim, handle);
         }
