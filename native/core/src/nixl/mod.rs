@@ -8,8 +8,11 @@ mod agent;
 mod api;
 mod file;
 mod list;
+mod spec;
+mod state;
 mod status;
 mod thread;
+mod transfer;
 pub mod ucx_settings;
 mod wait;
 
@@ -20,4 +23,5 @@ pub use agent::{AgentSpec, PluginSpec};
 pub use api::{NixlApi, why_not_loadable};
 pub use file::HeldFile;
 pub use list::{Descriptor, Kind};
-pub use thread::{AgentThread, Answer, Keep, RegistrationSpec, Side, TransferSpec};
+pub use spec::{Answer, Keep, RegistrationSpec, Side, TransferSpec};
+pub use thread::AgentThread;
