@@ -151,6 +151,19 @@ export interface DirectAlignColumns {
  */
 export declare function directAlign(dioOffsetAlign: Uint32Array, dioMemAlign: Uint32Array): DirectAlignColumns;
 
+/** What is the same for all transfers, for the plan to count. */
+export interface LaneLimits {
+  /** Shorter uncached ranges are read through the page cache. */
+  readonly minDirectBytes: number;
+  /** Threads that read directly where no ring can be used. */
+  readonly directThreads: number;
+  /** Bounce buffers in flight, and the length of each in bytes. */
+  readonly maxBounces: number;
+  readonly maxBounceBytes: number;
+}
+
+export declare function laneLimits(): LaneLimits;
+
 /** The blocks of a transfer, were all of it read one way. */
 export interface BlockCounts {
   /** Buffered. */

@@ -1,13 +1,8 @@
 import { entryOf } from "../columns.js";
 import type { ShardColumns } from "../native/addon.js";
-import { minDirectBytes, type ReadShape } from "../transfer/driver-bytes.js";
+import { addon } from "../native/load.js";
+import type { ReadShape } from "../transfer/driver-bytes.js";
 import type { PieceColumns } from "./ranges.js";
-
-/**
- * A read across the bound of two pieces that are neighbours in the file alone takes this much
- * through a buffer.
- */
-const boundBytes = 512 * 1024;
 
 /** What decides how pieces of a shard are read. */
 interface ShardFacts extends Pick<ShardColumns, "readAheadBytes" | "cachedUnderAuto"> {
@@ -25,6 +20,7 @@ export function readShape(
   shards: ShardFacts,
   rest: Pick<ReadShape, "threads" | "maxChunkBytes" | "memory">,
 ): ReadShape {
+  const { minDirectBytes, maxBounceBytes } = addon().laneLimits();
   let [bytes, ranges, bouncedBytes, cachedBytes, readAheadBytes] = [0, 0, 0, 0, 0];
   let [begin, end] = [-1, -1];
   for (let at = 0; at < pieces.offset.length; at++) {
@@ -37,7 +33,7 @@ export function readShape(
     if ((entryOf(pieces.addressOffset, at) - offset) % entryOf(shards.memoryAlign, shard) !== 0) bouncedBytes += length;
     // The block across the bound is bounced whole, also where both sides are congruent by
     // themselves.
-    if (adjacent) bouncedBytes += boundBytes;
+    if (adjacent) bouncedBytes += maxBounceBytes;
     bytes += length;
     end = offset + length;
     readAheadBytes = Math.max(readAheadBytes, entryOf(shards.readAheadBytes, shard));

@@ -47,9 +47,6 @@ export const noDriverBytes: DriverBytes = Object.freeze({
  */
 export const bytesOfThread = 128 * 1024;
 
-/** Shorter ranges are read through the page cache. */
-export const minDirectBytes = 128 * 1024;
-
 /**
  * What the kernel reads ahead of so many threads, and cannot drop meanwhile: one stretch for each,
  * and two that are begun behind them.

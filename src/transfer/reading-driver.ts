@@ -4,7 +4,7 @@ import { addon } from "../native/load.js";
 import { formatBytes, hugePageBytes } from "../units.js";
 import { deferred } from "./deferred.js";
 import type { ForecastBatch, ForecastWay, Transfer, TransferBatch, TransferDriver } from "./driver.js";
-import { bytesOfThread, type DriverBytes, minDirectBytes, noDriverBytes, type ReadShape, readAheadOf } from "./driver-bytes.js";
+import { bytesOfThread, type DriverBytes, noDriverBytes, type ReadShape, readAheadOf } from "./driver-bytes.js";
 import { largestBlock } from "./files.js";
 
 /**
@@ -19,33 +19,30 @@ const maxDirectBytes = hugePageBytes;
  */
 const queueDepth = 256;
 
-/** Threads of the direct lane: one with the ring, and those that read where no ring can be used. */
-const directThreads = 1 + 8;
 /**
  * The ring itself, and for each read in it the kernel's request with the list of the pages that it
  * pins.
  */
 const ringBytes = 64 * 1024;
 const ringReadBytes = 10 * 1024;
-/** Bounce buffers in flight and one kept, and the length of each. */
-const maxBounces = 64 + 1;
-const maxBounceBytes = 512 * 1024;
-
 /** What the two lanes take: `direct` where there is a direct one. */
 export function lanesTake(shape: ReadShape, direct: boolean): DriverBytes {
   const { bytes, ranges, bouncedBytes, threads, maxChunkBytes } = shape;
   if (bytes === 0) return noDriverBytes;
   const blocks = Math.max(ranges, Math.ceil(bytes / Math.min(maxChunkBytes, 2 ** 20)));
   const readers = Math.min(threads, blocks);
+  const { minDirectBytes, directThreads, maxBounces, maxBounceBytes } = addon().laneLimits();
   if (!direct || bytes < minDirectBytes) {
     return { ...noDriverBytes, threadBytes: readers * bytesOfThread, ringBytes: readAheadOf(shape, bytes, readers) };
   }
   const reads = Math.min(queueDepth, ranges + Math.ceil(bytes / Math.min(maxChunkBytes, maxDirectBytes)));
   return {
     ...noDriverBytes,
-    threadBytes: (readers + directThreads) * bytesOfThread,
+    // One with the ring, and those that read where no ring can be used.
+    threadBytes: (readers + 1 + directThreads) * bytesOfThread,
     ringBytes: ringBytes + reads * ringReadBytes + readAheadOf(shape, Math.min(bytes, shape.cachedBytes), readers),
-    bounceBytes: Math.min(bouncedBytes, maxBounces * maxBounceBytes),
+    // Those in flight and one kept.
+    bounceBytes: Math.min(bouncedBytes, (maxBounces + 1) * maxBounceBytes),
   };
 }
 
@@ -70,7 +67,7 @@ function lanesForecast(batch: ForecastBatch, driver: ReadDriver): readonly Forec
   const settings = settingsOf(batch, driver);
   const blocks = addon().countBlocks(batch.files, batch.pieces, settings);
   const buffered = { path: "buffered", maxReadBytes: settings.bufferedBlockBytes, alignBytes: 1 } as const;
-  const rest = `what is no whole block${driver === "auto" ? `, and ranges under ${formatBytes(minDirectBytes)}` : ""}`;
+  const rest = `what is no whole block${driver === "auto" ? `, and ranges under ${formatBytes(addon().laneLimits().minDirectBytes)}` : ""}`;
   const ways: readonly ForecastWay[] = [
     { ...buffered, of: driver === "pread" ? "all" : "what the page cache holds", reads: driver === "io_uring" ? 0 : blocks.buffered },
     {

@@ -1,10 +1,11 @@
-//! Binding of `mx_core::io::{align, layout}`: what direct reads keep to, and the blocks that pieces
-//! would be cut into.
+//! Binding of `mx_core::io::{align, layout, settings}`: what direct reads keep to, and the blocks
+//! that pieces would be cut into.
 
 use mx_core::io::align::DirectAlign;
 use mx_core::io::layout::Layout;
 use mx_core::io::policy::{Route, route};
 use mx_core::io::residency::Residency;
+use mx_core::io::settings::{DIRECT_THREADS, MAX_BOUNCE_BYTES, MAX_BOUNCES, MIN_DIRECT_BYTES};
 use napi::bindgen_prelude::Uint32Array;
 use napi_derive::napi;
 
@@ -27,6 +28,28 @@ pub fn direct_align(dio_offset_align: Uint32Array, dio_mem_align: Uint32Array) -
     let aligns = || dio_offset_align.iter().zip(dio_mem_align.iter()).map(|(offset, memory)| DirectAlign::new(*offset, *memory));
     let column = |of: fn(DirectAlign) -> u64| Uint32Array::new(aligns().map(|align| of(align) as u32).collect());
     DirectAlignColumns { offset: column(|align| align.offset), memory: column(|align| align.memory) }
+}
+
+/// What is the same for all transfers, for the plan to count.
+#[napi(object, object_from_js = false)]
+pub struct LaneLimits {
+    /// Shorter uncached ranges are read through the page cache.
+    pub min_direct_bytes: f64,
+    /// Threads that read directly where no ring can be used.
+    pub direct_threads: u32,
+    /// Bounce buffers in flight, and the length of each in bytes.
+    pub max_bounces: u32,
+    pub max_bounce_bytes: f64,
+}
+
+#[napi]
+pub fn lane_limits() -> LaneLimits {
+    LaneLimits {
+        min_direct_bytes: MIN_DIRECT_BYTES as f64,
+        direct_threads: DIRECT_THREADS as u32,
+        max_bounces: MAX_BOUNCES as u32,
+        max_bounce_bytes: MAX_BOUNCE_BYTES as f64,
+    }
 }
 
 /// The blocks of a transfer, were all of it read one way.

@@ -3,13 +3,12 @@
 use std::ops::Range;
 
 use super::align::DirectAlign;
+use super::settings::MAX_BOUNCE_BYTES;
 use crate::sys::MAX_VECTORS;
 
 /// Buffered blocks are cut where memory crosses a huge page, so that no two threads fault the same
 /// one.
 const HUGE_PAGE_BYTES: u64 = crate::vmm::HUGE_PAGE_BYTES as u64;
-/// Longest read through a bounce buffer.
-pub const MAX_BOUNCE_BYTES: u64 = 512 << 10;
 
 /// One contiguous stretch of a file that goes to one contiguous stretch of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,8 @@ use super::file::{FileSpec, OpenFile};
 use super::file_systems;
 use super::queue::Hint;
 use super::residency::Residency;
-use super::settings::Driver;
+use super::settings::{Driver, MIN_DIRECT_BYTES};
 use crate::error::{Error, Result, errno_name};
-
-/// Uncached parts shorter than this are read through the cache: a direct read would cost more than
-/// it saves.
-const MIN_DIRECT_BYTES: u64 = 128 << 10;
 
 /// The lane of a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use crate::sys;
+use crate::vmm::HUGE_PAGE_BYTES;
 
 /// Finest step at which cached and uncached parts are told apart; one direct read.
-pub const STEP_BYTES: u64 = 2 << 20;
+pub const STEP_BYTES: u64 = HUGE_PAGE_BYTES as u64;
 /// Of a short range this part at least must be cached for the rest to be read through the cache as
 /// well: an eighth.
 const PARTLY_SHARE: u64 = 8;

@@ -1,4 +1,4 @@
-//! How a transfer is to read, as its caller chose it.
+//! How a transfer is to read: what its caller chose, and what is the same for all.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
@@ -29,3 +29,22 @@ pub struct Settings {
     /// Direct reads in flight.
     pub queue_depth: u32,
 }
+
+/// Uncached parts shorter than this are read through the cache: a direct read would cost more than
+/// it saves.
+pub const MIN_DIRECT_BYTES: u64 = 128 << 10;
+
+/// Threads of a half of the direct lane where io_uring is refused or not trusted: enough reads in
+/// flight to keep a disk busy.
+pub const DIRECT_THREADS: usize = 8;
+
+/// Reads through bounce buffers that are in flight at one time: their memory stays within some ten
+/// MiB, however deep the queue is.
+pub const MAX_BOUNCES: usize = 64;
+
+/// Longest read through a bounce buffer.
+pub const MAX_BOUNCE_BYTES: u64 = 512 << 10;
+
+/// Files open at one time; two descriptors each at the most. Keeps a transfer of any number of
+/// shards within small descriptor limits.
+pub const MAX_OPEN_FILES: usize = 24;

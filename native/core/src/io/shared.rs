@@ -8,12 +8,8 @@ use super::engine::{Counting, Engine, Pread, Refusal, Uring, Wrap};
 use super::file::FileState;
 use super::layout::{Block, Layout};
 use super::queue::Queue;
-use super::settings::Settings;
+use super::settings::{MAX_OPEN_FILES, Settings};
 use crate::error::Result;
-
-/// Files open at one time; two descriptors each at the most. Keeps a transfer of any number of
-/// shards within small descriptor limits.
-pub const MAX_OPEN_FILES: usize = 24;
 
 pub type Done = Box<dyn FnOnce(&Shared, Result<()>) + Send>;
 type Epilogue = Box<dyn FnOnce() + Send>;

@@ -2,10 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{MemoryKind, VmmBackend};
+use super::{HUGE_PAGE_BYTES, MemoryKind, VmmBackend};
 use crate::error::{Error, Result};
-
-const GRANULARITY: usize = 2 << 20;
 
 /// Above all that a process can map, as far as its 57 bits of addresses go on the widest machines.
 const FIRST_BASE: usize = 0x10_0000_0000_0000;
@@ -34,7 +32,7 @@ impl VmmBackend for EmptyBackend {
         Ok(())
     }
     fn allocation_granularity(&self) -> usize {
-        GRANULARITY
+        HUGE_PAGE_BYTES
     }
     fn memory(&self) -> MemoryKind {
         MemoryKind::None

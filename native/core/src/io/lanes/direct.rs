@@ -12,16 +12,9 @@ use crate::io::engine::{Answer, Engine, Refusal};
 use crate::io::layout::Block;
 use crate::io::policy;
 use crate::io::queue::Half;
+use crate::io::settings::{DIRECT_THREADS, MAX_BOUNCES};
 use crate::io::shared::Shared;
 use crate::io::threads::{spawn, spawn_all};
-
-/// Threads of a half where io_uring is refused or not trusted: enough reads in flight to keep a
-/// disk busy.
-const DIRECT_THREADS: usize = 8;
-
-/// Reads through bounce buffers that are in flight at one time: their memory stays within some ten
-/// MiB, however deep the queue is.
-const MAX_BOUNCES: usize = 64;
 
 /// Starts a half of the lane: one thread with a ring, or several with plain reads where there is no
 /// io_uring, or where it must not be used.

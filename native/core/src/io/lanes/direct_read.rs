@@ -7,9 +7,10 @@ use super::ordinary::Reader;
 use crate::io::bounce::Bounce;
 use crate::io::engine::{Engine, Read, Way};
 use crate::io::file::OpenFile;
-use crate::io::layout::{Block, MAX_BOUNCE_BYTES};
+use crate::io::layout::Block;
 use crate::io::patience::Patience;
 use crate::io::policy;
+use crate::io::settings::MAX_BOUNCE_BYTES;
 use crate::io::shared::Shared;
 
 #[derive(Debug, PartialEq, Eq)]
