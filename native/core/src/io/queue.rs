@@ -6,10 +6,10 @@
 //! back as buffered ones. A thread ends when nothing that could bring it work is left.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::layout::Block;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard};
 
 /// How often a file is tried again that cannot be opened for want of descriptors while this
 /// transfer has none open: other loads may have them.

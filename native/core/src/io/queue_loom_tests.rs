@@ -54,7 +54,8 @@ impl Model {
     }
 
     fn publish(self: &Arc<Self>, buffered: Vec<(Block, Hint)>, direct: Vec<Block>) {
-        if self.queue.publish(Half::Any, buffered, direct) {
+        // A read that was stopped is not gone on with: nobody else is told.
+        if !self.queue.stopped() && self.queue.publish(Half::Any, buffered, direct) {
             self.spawn_direct(self.ring_refused);
         }
     }
