@@ -346,7 +346,6 @@ export const rows: readonly Row[] = [
         text: "native, each of two threads at once",
         value: (round) => scaled(figureOf(round, "arena-native", "twoThreads.nsPerPair"), 1e-3),
         unit: "us",
-        bound: { atMost: 0.3 },
       },
       {
         text: "TypeScript over a TypeScript backend, over the original in Python over a Python backend",

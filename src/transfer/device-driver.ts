@@ -2,7 +2,7 @@ import { entryOf } from "../columns.js";
 import { errorOf, ModelExpressError } from "../errors.js";
 import type { TransferPieces, TransferSummary } from "../native/addon.js";
 import { readText } from "../probe/read-text.js";
-import { BatchRun } from "./batch-run.js";
+import { ConductedBatch } from "./conducted-batch.js";
 import type { BatchSummary, ReadPath, Transfer, TransferBatch, TransferDriver } from "./driver.js";
 import { largerOf } from "./driver-bytes.js";
 import { whyGdsUnavailable } from "./gds/available.js";
@@ -40,7 +40,7 @@ export const deviceDriver: TransferDriver = {
   submit: (batch) => new DeviceBatch(batch),
 };
 
-class DeviceBatch extends BatchRun<BatchSummary> {
+class DeviceBatch extends ConductedBatch<BatchSummary> {
   readonly #batch: TransferBatch;
   /** The part that is running. */
   #part: Transfer | undefined;

@@ -10,7 +10,7 @@ use napi::bindgen_prelude::Uint32Array;
 use napi_derive::napi;
 
 use crate::failure::thrown;
-use crate::transfer::{TransferFiles, TransferPieces, TransferSettings, core_settings, file_specs, segments};
+use crate::transfer::{TransferFiles, TransferPieces, TransferSettings, checked_pieces, core_settings, file_specs};
 
 /// Bytes, powers of two, one entry per file.
 #[napi(object, object_from_js = false)]
@@ -71,17 +71,17 @@ pub struct BlockCounts {
 #[napi]
 pub fn count_blocks(files: TransferFiles, pieces: TransferPieces, settings: TransferSettings) -> napi::Result<BlockCounts> {
     let files = file_specs(&files).map_err(thrown)?;
-    let layout = Layout::new(segments(&pieces, &files).map_err(thrown)?.into_iter());
+    let layout = Layout::new(checked_pieces(&pieces, &files).map_err(thrown)?.into_iter());
     let settings = core_settings(&settings).map_err(thrown)?;
     let mut counts = BlockCounts::default();
     let (mut buffered, mut direct, mut rest) = (Vec::new(), Vec::new(), Vec::new());
-    for run in &layout.runs {
-        let extent = layout.extent(run);
-        let align = files[layout.segments[run.start].file as usize].align;
-        layout.cut_buffered(run, extent.clone(), settings.buffered_block_bytes, &mut buffered);
+    for sequence in &layout.sequences {
+        let extent = layout.extent(sequence);
+        let align = files[layout.pieces[sequence.start].file as usize].align;
+        layout.cut_buffered(sequence, extent.clone(), settings.buffered_block_bytes, &mut buffered);
         match route(settings.driver, Residency::Cold, true, extent.end - extent.start) {
-            Route::Buffered(_) => layout.cut_buffered(run, extent, settings.buffered_block_bytes, &mut rest),
-            Route::Direct => layout.cut_direct(run, extent, settings.direct_block_bytes, align, &mut direct, &mut rest),
+            Route::Buffered(_) => layout.cut_buffered(sequence, extent, settings.buffered_block_bytes, &mut rest),
+            Route::Direct => layout.cut_direct(sequence, extent, settings.direct_block_bytes, align, &mut direct, &mut rest),
         }
         let bounced = direct.iter().filter(|block| !layout.in_place(block).is_some_and(|address| align.allows_address(address)));
         counts.bounced_bytes += bounced.map(|block| block.length).sum::<u64>() as f64;

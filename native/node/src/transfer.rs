@@ -10,7 +10,7 @@ use mx_core::io::align::DirectAlign;
 use mx_core::io::engine::Wrap;
 use mx_core::io::file::FileSpec;
 use mx_core::io::identity::{IDENTITY_WORDS, Identity, Unkept};
-use mx_core::io::layout::Segment;
+use mx_core::io::layout::Piece;
 use mx_core::io::map;
 use mx_core::io::settings::{Driver, Settings};
 use mx_core::io::transfer::{FileSummary, Summary, Transfer};
@@ -125,7 +125,7 @@ pub fn start_transfer(
     settled: Function<'_, (), ()>,
 ) -> napi::Result<NativeTransfer> {
     let files = file_specs(&files).map_err(thrown)?;
-    let pieces = segments(&pieces, &files).map_err(thrown)?;
+    let pieces = checked_pieces(&pieces, &files).map_err(thrown)?;
     let settings = core_settings(&settings).map_err(thrown)?;
     let ranges = pieces.iter().map(|piece| (piece.address, piece.length as usize));
     let pins = pin_all(&arena.arena(), ranges).map_err(thrown)?.into_iter().collect();
@@ -165,7 +165,7 @@ pub fn map_files<'env>(
     pieces: TransferPieces,
 ) -> napi::Result<PromiseRaw<'env, Uint8Array>> {
     let files = file_specs(&files).map_err(thrown)?;
-    let pieces = segments(&pieces, &files).map_err(thrown)?;
+    let pieces = checked_pieces(&pieces, &files).map_err(thrown)?;
     let pages = pieces.iter().map(|piece| {
         let head = piece.address % sys::page_bytes();
         (piece.address - head, if piece.length == 0 { 0 } else { piece.length as usize + head })
@@ -221,7 +221,7 @@ pub fn file_specs(files: &TransferFiles) -> CoreResult<Vec<FileSpec>> {
 
 /// Checks what memory safety rests on: pieces in order, within their files, without overlap in a
 /// file.
-pub fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<Segment>> {
+pub fn checked_pieces(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<Piece>> {
     let count = pieces.file.len();
     if [pieces.offset.len(), pieces.length.len(), pieces.address.len()].iter().any(|length| *length != count) {
         return Err(misshapen("pieces"));
@@ -239,7 +239,7 @@ pub fn segments(pieces: &TransferPieces, files: &[FileSpec]) -> CoreResult<Vec<S
         if address.checked_add(length as usize).is_none() {
             return Err(misshapen("address"));
         }
-        out.push(Segment { file, offset, length, address });
+        out.push(Piece { file, offset, length, address });
     }
     Ok(out)
 }

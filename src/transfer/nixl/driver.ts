@@ -6,7 +6,7 @@ import type { NativeFile, TransferFiles, TransferPieces } from "../../native/add
 import { awaitNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { addressBounds } from "../addresses.js";
-import { BatchRun } from "../batch-run.js";
+import { ConductedBatch } from "../conducted-batch.js";
 import type {
   BatchSummary,
   ForecastBatch,
@@ -95,7 +95,7 @@ function windowBytesOf(batch: Cut, plugin: string): number {
   return windowBytesWithin(registrationLimit(plugin), threadsOf(batch, plugin) * Math.min(batch.maxChunkBytes, maxReadableBytes));
 }
 
-class NixlBatch extends BatchRun<BatchSummary> {
+class NixlBatch extends ConductedBatch<BatchSummary> {
   readonly #batch: TransferBatch;
   readonly #plugin: string;
   readonly #refused = new Set<number>();

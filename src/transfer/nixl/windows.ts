@@ -3,7 +3,7 @@ import type { VmmArena } from "../../arena/arena.js";
 import { errorOf, hasCode, type ModelExpressError } from "../../errors.js";
 import type { NativeFile, TransferPieces } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
-import { BatchRun } from "../batch-run.js";
+import { ConductedBatch } from "../conducted-batch.js";
 import type { Transfer } from "../driver.js";
 import { keepingAlive } from "../settled.js";
 import { memoryOf, type NixlAgent, type PinnedMemory } from "./agent.js";
@@ -51,7 +51,7 @@ interface SourceFile {
   readonly registration: Registration;
 }
 
-/** What a run of windows did, without those that were left out. */
+/** What the windows of a batch did, without those that were left out. */
 export interface WindowsSummary {
   readonly bytes: number;
   readonly windows: number;
@@ -74,10 +74,10 @@ export interface WindowsSummary {
  * before it is released and deregistered.
  */
 export function startWindows(options: WindowsOptions): Transfer<WindowsSummary> {
-  return new WindowsRun(options);
+  return new Windows(options);
 }
 
-class WindowsRun extends BatchRun<WindowsSummary> {
+class Windows extends ConductedBatch<WindowsSummary> {
   readonly #options: WindowsOptions;
   readonly #windows: readonly Window[];
   /** Windows of each file that are not over. */
@@ -124,15 +124,15 @@ class WindowsRun extends BatchRun<WindowsSummary> {
     } catch (error) {
       this.fail(error);
     }
-    const lanes = Array.from({ length: windowsInFlight }, () => this.#lane(whole));
-    await Promise.all(lanes);
+    const movers = Array.from({ length: windowsInFlight }, () => this.#moveWindows(whole));
+    await Promise.all(movers);
     if (whole !== undefined) await this.#undo(whole);
     for (const file of [...this.#files.keys()].reverse()) await this.#closeFile(file);
     return Object.freeze({ ...this.#sums });
   }
 
   /** Moves window after window. Never rejects: failures are recorded. */
-  async #lane(whole: Registration | undefined): Promise<void> {
+  async #moveWindows(whole: Registration | undefined): Promise<void> {
     while (!this.failed) {
       const window = this.#windows[this.#next++];
       if (window === undefined) return;
@@ -210,7 +210,7 @@ class WindowsRun extends BatchRun<WindowsSummary> {
     if (own !== undefined) await this.#undo(own);
   }
 
-  /** Waits for a window's reads; late ones are the failure of the run, which aborts them. */
+  /** Waits for a window's reads; late ones are the failure of the batch, which aborts them. */
   async #inTime(reads: Promise<void>, { bytes }: Window): Promise<void> {
     const { windowTimeoutMs, plugin } = this.#options;
     if (windowTimeoutMs === undefined) return reads;

@@ -5,7 +5,7 @@ import { callNative, fromNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
 import { hugePageBytes, roundUp } from "../../units.js";
 import { addressBounds } from "../addresses.js";
-import { BatchRun } from "../batch-run.js";
+import { ConductedBatch } from "../conducted-batch.js";
 import { type Deferred, deferred } from "../deferred.js";
 import type { BatchSummary, ForecastBatch, ForecastWay, TransferBatch, TransferDriver } from "../driver.js";
 import { bytesOfThread, type DriverBytes, type ReadShape } from "../driver-bytes.js";
@@ -106,7 +106,7 @@ interface Staging {
   readonly ended: Deferred<unknown[]>;
 }
 
-class StagedBatch extends BatchRun<BatchSummary> {
+class StagedBatch extends ConductedBatch<BatchSummary> {
   readonly #batch: TransferBatch;
   readonly #sum: SummarySum;
   #copiedBytes = 0;
@@ -128,7 +128,7 @@ class StagedBatch extends BatchRun<BatchSummary> {
   async #run(staging: Staging | undefined): Promise<BatchSummary> {
     if (staging !== undefined) {
       const windows = stagingWindows(this.#batch.files, this.#batch.pieces, staging.slotBytes);
-      await Promise.all(staging.free.map((_, slot) => this.#lane(staging, slot, windows)));
+      await Promise.all(staging.free.map((_, slot) => this.#cycle(staging, slot, windows)));
       staging.native.close();
       const failures = await staging.ended.promise;
       for (const error of failures) this.failCleanUp(error);
@@ -143,7 +143,7 @@ class StagedBatch extends BatchRun<BatchSummary> {
    * Fills and empties one slot over and over. Returns when neither a read into it nor a copy from
    * it is in flight, save copies after a failure.
    */
-  async #lane(staging: Staging, slot: number, windows: Iterator<StagingWindow, void>): Promise<void> {
+  async #cycle(staging: Staging, slot: number, windows: Iterator<StagingWindow, void>): Promise<void> {
     try {
       await staging.free[slot]?.promise;
       while (!this.failed) {

@@ -4,10 +4,10 @@ import { hugePageBytes } from "../../units.js";
 import { directBlocks } from "../files.js";
 
 /**
- * From this length on the addresses of a run follow the file modulo a huge page, so that long
+ * From this length on the addresses of a sequence follow the file modulo a huge page, so that long
  * direct reads are single requests of the device; those of shorter ones modulo a block.
  */
-const largeRunBytes = 2 * hugePageBytes;
+const largeSequenceBytes = 2 * hugePageBytes;
 
 /** At most so many copies in a window, so that an abort takes effect soon. */
 const maxCopies = 4096;
@@ -15,7 +15,7 @@ const maxCopies = 4096;
 /** What fills a slot once. Offsets count from the slot's start. */
 export interface StagingWindow {
   readonly bytes: number;
-  /** Runs of files, in order, not overlapping. */
+  /** Sequences of files, in order, not overlapping. */
   readonly reads: {
     readonly file: Uint32Array;
     readonly offset: Float64Array;
@@ -28,21 +28,21 @@ export interface StagingWindow {
 
 /**
  * Cuts pieces, in their order, into windows that each fit a slot: every byte once, file-adjacent
- * pieces as one run, addresses congruent to file offsets, and runs that are longer than a slot cut
- * at blocks of the file. Made one by one, as slots become free.
+ * pieces as one sequence, addresses congruent to file offsets, and sequences that are longer than a
+ * slot cut at blocks of the file. Made one by one, as slots become free.
  * @param slotBytes a multiple of 2 MiB, two of them at least
  */
 export function* stagingWindows(files: TransferFiles, pieces: TransferPieces, slotBytes: number): Generator<StagingWindow, void, void> {
   const blocks = directBlocks(files);
   let window = new WindowBuilder();
-  let runEnd = 0;
+  let sequenceEnd = 0;
   for (let row = 0; row < pieces.length.length; row++) {
     const [file, begin] = [entryOf(pieces.file, row), entryOf(pieces.offset, row)];
     const end = begin + entryOf(pieces.length, row);
     if (begin === end) continue;
-    if (!window.continues(file, begin)) runEnd = endOfRun(pieces, row);
+    if (!window.continues(file, begin)) sequenceEnd = endOfSequence(pieces, row);
     for (let at = begin; at < end; ) {
-      const period = runEnd - at >= largeRunBytes ? hugePageBytes : Math.min(entryOf(blocks, file), hugePageBytes);
+      const period = sequenceEnd - at >= largeSequenceBytes ? hugePageBytes : Math.min(entryOf(blocks, file), hugePageBytes);
       const place = window.placeFor(file, at, period);
       if (place >= slotBytes || window.copyCount >= maxCopies) {
         yield window.build();
@@ -58,14 +58,14 @@ export function* stagingWindows(files: TransferFiles, pieces: TransferPieces, sl
 }
 
 /** End of the file-adjacent pieces from this one on. */
-function endOfRun(pieces: TransferPieces, row: number): number {
+function endOfSequence(pieces: TransferPieces, row: number): number {
   const file = pieces.file[row];
   let end = entryOf(pieces.offset, row) + entryOf(pieces.length, row);
   for (let next = row + 1; pieces.file[next] === file && pieces.offset[next] === end; next++) end += entryOf(pieces.length, next);
   return end;
 }
 
-interface Run {
+interface Sequence {
   readonly file: number;
   readonly offset: number;
   readonly slotOffset: number;
@@ -80,7 +80,7 @@ interface Copy {
 
 class WindowBuilder {
   bytes = 0;
-  readonly #runs: Run[] = [];
+  readonly #sequences: Sequence[] = [];
   readonly #copies: Copy[] = [];
 
   get copyCount(): number {
@@ -89,20 +89,20 @@ class WindowBuilder {
 
   /** Whether these bytes follow the last ones of this window in their file. */
   continues(file: number, offset: number): boolean {
-    const run = this.#runs.at(-1);
-    return run !== undefined && run.file === file && run.offset + run.length === offset;
+    const sequence = this.#sequences.at(-1);
+    return sequence !== undefined && sequence.file === file && sequence.offset + sequence.length === offset;
   }
 
   placeFor(file: number, offset: number, periodBytes: number): number {
-    const run = this.#runs.at(-1);
-    const cursor = run === undefined ? 0 : run.slotOffset + run.length;
+    const sequence = this.#sequences.at(-1);
+    const cursor = sequence === undefined ? 0 : sequence.slotOffset + sequence.length;
     return this.continues(file, offset) ? cursor : cursor + ((((offset - cursor) % periodBytes) + periodBytes) % periodBytes);
   }
 
   add(file: number, offset: number, length: number, slotOffset: number, address: bigint): void {
-    const run = this.#runs.at(-1);
-    if (run !== undefined && this.continues(file, offset)) run.length += length;
-    else this.#runs.push({ file, offset, length, slotOffset });
+    const sequence = this.#sequences.at(-1);
+    if (sequence !== undefined && this.continues(file, offset)) sequence.length += length;
+    else this.#sequences.push({ file, offset, length, slotOffset });
     const copy = this.#copies.at(-1);
     if (copy !== undefined && copy.from + copy.length === slotOffset && copy.to + BigInt(copy.length) === address) copy.length += length;
     else this.#copies.push({ from: slotOffset, to: address, length });
@@ -110,14 +110,14 @@ class WindowBuilder {
   }
 
   build(): StagingWindow {
-    const [runs, copies] = [this.#runs, this.#copies];
+    const [sequences, copies] = [this.#sequences, this.#copies];
     return {
       bytes: this.bytes,
       reads: {
-        file: Uint32Array.from(runs, (run) => run.file),
-        offset: Float64Array.from(runs, (run) => run.offset),
-        length: Float64Array.from(runs, (run) => run.length),
-        slotOffset: Float64Array.from(runs, (run) => run.slotOffset),
+        file: Uint32Array.from(sequences, (sequence) => sequence.file),
+        offset: Float64Array.from(sequences, (sequence) => sequence.offset),
+        length: Float64Array.from(sequences, (sequence) => sequence.length),
+        slotOffset: Float64Array.from(sequences, (sequence) => sequence.slotOffset),
       },
       copies: {
         from: Float64Array.from(copies, (copy) => copy.from),

@@ -74,7 +74,7 @@ impl<A: Deref<Target = Arena>> Taken<A> {
     }
 
     fn settle(&self) -> bool {
-        !self.recorded || self.arena.lock().ledger.settle(self.allocation.address)
+        !self.recorded || self.arena.lock().records.settle(self.allocation.address)
     }
 
     fn finish(&self) -> Result<()> {
@@ -140,7 +140,7 @@ impl<A: Deref<Target = Arena>> Closing<A> {
     }
 
     fn drain(&self) -> Vec<Allocation> {
-        self.arena.lock().ledger.drain()
+        self.arena.lock().records.drain()
     }
 }
 

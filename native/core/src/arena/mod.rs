@@ -8,8 +8,8 @@
 mod active;
 mod giving_back;
 mod in_flight;
-mod ledger;
 mod pin;
+mod records;
 mod refusal;
 mod view;
 
@@ -30,8 +30,8 @@ use std::time::Duration;
 pub use active::{Activation, ActiveArena};
 pub use giving_back::{Closing, RELEASES, Taken};
 pub use in_flight::{GIVING_BACK, Underway};
-pub use ledger::Allocation;
 pub use pin::Pin;
+pub use records::Allocation;
 pub use view::View;
 
 use crate::cuda::CudaDevice;
@@ -39,7 +39,7 @@ use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard};
 use crate::vmm::{MemoryKind, VmmBackend};
 use giving_back::{Remains, drop_without_blocking};
-use ledger::{Ledger, Removal};
+use records::{Records, Removal};
 
 /// How long an allocation that finds no memory waits for memory on its way back. Unmapping a
 /// terabyte takes about so long.
@@ -59,7 +59,7 @@ pub struct Arena {
 
 #[derive(Default)]
 struct State {
-    ledger: Ledger,
+    records: Records,
     /// The bump pointer: bytes handed out since the beginning.
     used_bytes: usize,
     /// Claims that await their memory. `close` is refused meanwhile.
@@ -151,12 +151,12 @@ impl Arena {
     }
 
     pub fn stats(&self) -> Stats {
-        let State { ledger, used_bytes, closed, .. } = &*self.lock();
+        let State { records, used_bytes, closed, .. } = &*self.lock();
         Stats {
             used_bytes: *used_bytes,
-            mapped_bytes: ledger.bytes(),
-            live_allocation_count: ledger.count(),
-            pins: ledger.pins(),
+            mapped_bytes: records.bytes(),
+            live_allocation_count: records.count(),
+            pins: records.pins(),
             closed: *closed,
         }
     }
@@ -193,7 +193,7 @@ impl Arena {
         if state.closed {
             return Ok(false);
         }
-        match state.ledger.free(address) {
+        match state.records.free(address) {
             Removal::Removed(allocation) => {
                 state.giving_back += 1;
                 drop(state);
@@ -231,7 +231,7 @@ impl Arena {
     #[inline]
     pub fn commit(&self, claim: Claim, handle: u64) {
         let mut state = self.lock();
-        state.ledger.insert(Allocation { address: claim.address, bytes: claim.bytes, handle });
+        state.records.insert(Allocation { address: claim.address, bytes: claim.bytes, handle });
         state.claims -= 1;
     }
 
@@ -249,7 +249,7 @@ impl Arena {
         if state.closed {
             return Ok(None);
         }
-        let (allocation, recorded) = match state.ledger.take(address) {
+        let (allocation, recorded) = match state.records.take(address) {
             Removal::Removed(allocation) => (allocation, false),
             Removal::Held(allocation) => (allocation, true),
             Removal::Pinned(allocation) => {
@@ -266,26 +266,26 @@ impl Arena {
     /// Holds the allocation around `[address, address + length)`. ERR_ARENA_ADDRESS where that is
     /// not inside one live allocation.
     pub fn pin(self: &Arc<Self>, address: usize, length: usize) -> Result<Pin> {
-        let allocation = self.hold(address, length, |ledger| ledger.pin(address, length))?;
+        let allocation = self.hold(address, length, |records| records.pin(address, length))?;
         Ok(Pin::new(Arc::clone(self), allocation.address))
     }
 
     /// `hold` where the arena is open. ERR_ARENA_ADDRESS where that finds no live allocation around
     /// `[address, address + length)`, ERR_ARENA_CLOSED.
-    fn hold(&self, address: usize, length: usize, hold: impl Fn(&mut Ledger) -> Option<Allocation>) -> Result<Allocation> {
+    fn hold(&self, address: usize, length: usize, hold: impl Fn(&mut Records) -> Option<Allocation>) -> Result<Allocation> {
         let mut state = self.lock();
         if state.closed {
             drop(state);
             return Err(self.closed());
         }
-        hold(&mut state.ledger).ok_or_else(|| refusal::no_allocation(address, length))
+        hold(&mut state.records).ok_or_else(|| refusal::no_allocation(address, length))
     }
 
     /// Ends a hold. `let_go` gives the allocation that was freed before and that nobody holds any
     /// more: its memory goes now, and there is nobody to tell of a failure.
-    fn let_go(self: &Arc<Self>, let_go: impl FnOnce(&mut Ledger) -> Option<Allocation>) {
+    fn let_go(self: &Arc<Self>, let_go: impl FnOnce(&mut Records) -> Option<Allocation>) {
         let mut state = self.lock();
-        let Some(allocation) = let_go(&mut state.ledger) else { return };
+        let Some(allocation) = let_go(&mut state.records) else { return };
         state.giving_back += 1;
         drop(state);
         drop_without_blocking(self.memory, allocation.bytes, Taken::new(Arc::clone(self), allocation, false));
@@ -314,12 +314,12 @@ impl Arena {
 
     /// What is alive, in the order of addresses.
     pub fn live(&self) -> Vec<Allocation> {
-        self.lock().ledger.live().collect()
+        self.lock().records.live().collect()
     }
 
     /// The live allocation around `[address, address + length)`.
     pub fn containing(&self, address: usize, length: usize) -> Option<Allocation> {
-        self.lock().ledger.containing(address, length)
+        self.lock().records.containing(address, length)
     }
 
     /// Closes an arena over a native backend. False when it was closed before. Raises the first
@@ -343,7 +343,7 @@ impl Arena {
         if state.closed {
             return Ok(None);
         }
-        if let Some(allocation) = state.ledger.any_pinned() {
+        if let Some(allocation) = state.records.any_pinned() {
             drop(state);
             return Err(refusal::busy("close", allocation));
         }
@@ -366,7 +366,7 @@ impl Arena {
     fn given_back(&self) -> Result<()> {
         let mut state = self.lock();
         state.giving_back -= 1;
-        let last = state.closed && state.giving_back == 0 && state.ledger.count() == 0;
+        let last = state.closed && state.giving_back == 0 && state.records.count() == 0;
         drop(state);
         match &self.backend {
             Some(backend) if last => backend.release_reserve(self.base, self.total_bytes),
@@ -390,7 +390,7 @@ impl Drop for Arena {
     /// Nobody can hold or use anything of it any more, so that nothing is waited for.
     fn drop(&mut self) {
         let mut state = self.lock();
-        let (closed, bytes, allocations) = (state.closed, state.ledger.bytes(), state.ledger.drain());
+        let (closed, bytes, allocations) = (state.closed, state.records.bytes(), state.records.drain());
         drop(state);
         if let Some(backend) = self.backend.take().filter(|_| !closed) {
             let remains = Remains { backend, allocations, base: self.base, total_bytes: self.total_bytes };

@@ -138,9 +138,9 @@ impl Model {
     }
 }
 
-fn removed(removal: super::ledger::Removal) -> Option<u64> {
+fn removed(removal: super::records::Removal) -> Option<u64> {
     match removal {
-        super::ledger::Removal::Removed(allocation) => Some(allocation.handle),
+        super::records::Removal::Removed(allocation) => Some(allocation.handle),
         _ => None,
     }
 }
@@ -170,23 +170,23 @@ proptest! {
 
     #[test]
     fn the_ledger_agrees_with_a_map(operations in proptest::collection::vec((any::<bool>(), 0usize..300), 0..900)) {
-        let mut ledger = super::ledger::Ledger::default();
+        let mut records = super::records::Records::default();
         let mut model = BTreeMap::new();
         let mut ever = std::collections::BTreeSet::new();
         for (insert, key) in operations {
             let address = key * 64;
             // Addresses never repeat.
             if insert && ever.insert(address) {
-                ledger.insert(super::Allocation { address, bytes: 64, handle: key as u64 });
+                records.insert(super::Allocation { address, bytes: 64, handle: key as u64 });
                 model.insert(address, key as u64);
             } else {
-                prop_assert_eq!(removed(ledger.take(address)), model.remove(&address));
+                prop_assert_eq!(removed(records.take(address)), model.remove(&address));
             }
-            prop_assert_eq!(ledger.count(), model.len());
-            prop_assert_eq!(ledger.bytes(), 64 * model.len());
-            prop_assert_eq!(ledger.containing(address + 3, 61).map(|a| a.address), model.contains_key(&address).then_some(address));
-            prop_assert!(ledger.containing(address + 3, 62).is_none());
+            prop_assert_eq!(records.count(), model.len());
+            prop_assert_eq!(records.bytes(), 64 * model.len());
+            prop_assert_eq!(records.containing(address + 3, 61).map(|a| a.address), model.contains_key(&address).then_some(address));
+            prop_assert!(records.containing(address + 3, 62).is_none());
         }
-        prop_assert_eq!(ledger.drain().into_iter().map(|a| a.address).collect::<Vec<_>>(), model.into_keys().collect::<Vec<_>>());
+        prop_assert_eq!(records.drain().into_iter().map(|a| a.address).collect::<Vec<_>>(), model.into_keys().collect::<Vec<_>>());
     }
 }

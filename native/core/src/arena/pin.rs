@@ -24,6 +24,6 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.arena.let_go(|ledger| ledger.unpin(self.start));
+        self.arena.let_go(|records| records.unpin(self.start));
     }
 }

@@ -16,7 +16,7 @@ impl Arena {
     /// A view of `[address, address + length)`. ERR_ARENA_ADDRESS where that is not inside one live
     /// allocation, ERR_ARENA_CLOSED.
     pub fn view(self: &Arc<Self>, address: usize, length: usize) -> Result<View> {
-        let allocation = self.hold(address, length, |ledger| ledger.view(address, length))?;
+        let allocation = self.hold(address, length, |records| records.view(address, length))?;
         Ok(View { arena: Arc::clone(self), allocation })
     }
 }
@@ -30,6 +30,6 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        self.arena.let_go(|ledger| ledger.unview(self.allocation.address));
+        self.arena.let_go(|records| records.unview(self.allocation.address));
     }
 }

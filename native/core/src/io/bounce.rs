@@ -13,7 +13,7 @@ pub struct Bounce {
 }
 
 impl Bounce {
-    /// A buffer of `bytes` in huge pages, so that the device sees few segments.
+    /// A buffer of `bytes` in huge pages, so that the device sees few pieces.
     /// ERR_ARENA_OUT_OF_MEMORY where there is none.
     pub fn new(bytes: usize) -> Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(page_bytes());
@@ -32,10 +32,10 @@ impl Bounce {
         self.bytes
     }
 
-    /// Copies the block, which lies at the start of the buffer, to where its segments want it.
+    /// Copies the block, which lies at the start of the buffer, to where its pieces want it.
     ///
     /// # Safety
-    /// The block's bytes are in the buffer, and its segments' memory is writable and not in use
+    /// The block's bytes are in the buffer, and its pieces' memory is writable and not in use
     /// elsewhere.
     pub unsafe fn scatter(&self, layout: &TransferLayout, block: &Block) {
         let mut vectors = Vec::new();

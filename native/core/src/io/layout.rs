@@ -12,14 +12,14 @@ const HUGE_PAGE_BYTES: u64 = crate::vmm::HUGE_PAGE_BYTES as u64;
 
 /// One contiguous stretch of a file that goes to one contiguous stretch of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct Piece {
     pub file: u32,
     pub offset: u64,
     pub length: u64,
     pub address: usize,
 }
 
-impl Segment {
+impl Piece {
     fn end(&self) -> u64 {
         self.offset + self.length
     }
@@ -29,13 +29,13 @@ impl Segment {
     }
 }
 
-/// File-contiguous bytes that one read brings. `segments` are those that overlap it.
+/// File-contiguous bytes that one read brings. `pieces` are those that overlap it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     pub file: u32,
     pub offset: u64,
     pub length: u64,
-    pub segments: Range<usize>,
+    pub pieces: Range<usize>,
 }
 
 impl Block {
@@ -44,24 +44,24 @@ impl Block {
     }
 }
 
-/// Everything that a transfer reads: segments sorted by (file, offset), and the runs of
-/// file-contiguous segments.
+/// Everything that a transfer reads: pieces sorted by (file, offset), and the sequences of
+/// file-contiguous pieces.
 #[derive(Debug, Default)]
 pub struct Layout {
-    pub segments: Vec<Segment>,
-    /// Index ranges into `segments`, in order; a run lies in one file.
-    pub runs: Vec<Range<usize>>,
+    pub pieces: Vec<Piece>,
+    /// Index ranges into `pieces`, in order; a sequence lies in one file.
+    pub sequences: Vec<Range<usize>>,
     pub total_bytes: u64,
 }
 
 impl Layout {
     /// Pieces must be sorted by (file, offset) and not overlap; empty ones are dropped, neighbours
-    /// in file and memory become one segment.
-    pub fn new(pieces: impl Iterator<Item = Segment>) -> Self {
+    /// in file and memory become one piece.
+    pub fn new(pieces: impl Iterator<Item = Piece>) -> Self {
         let mut layout = Layout::default();
         for piece in pieces.filter(|piece| piece.length > 0) {
             layout.total_bytes += piece.length;
-            if let Some(last) = layout.segments.last_mut()
+            if let Some(last) = layout.pieces.last_mut()
                 && last.file == piece.file
                 && last.end() == piece.offset
             {
@@ -69,51 +69,51 @@ impl Layout {
                     last.length += piece.length;
                     continue;
                 }
-                layout.segments.push(piece);
-                if let Some(run) = layout.runs.last_mut() {
-                    run.end += 1;
+                layout.pieces.push(piece);
+                if let Some(sequence) = layout.sequences.last_mut() {
+                    sequence.end += 1;
                 }
                 continue;
             }
-            layout.segments.push(piece);
-            layout.runs.push(layout.segments.len() - 1..layout.segments.len());
+            layout.pieces.push(piece);
+            layout.sequences.push(layout.pieces.len() - 1..layout.pieces.len());
         }
         layout
     }
 
-    /// File range of a run.
-    pub fn extent(&self, run: &Range<usize>) -> Range<u64> {
-        self.segments[run.start].offset..self.segments[run.end - 1].end()
+    /// File range of a sequence.
+    pub fn extent(&self, sequence: &Range<usize>) -> Range<u64> {
+        self.pieces[sequence.start].offset..self.pieces[sequence.end - 1].end()
     }
 
-    fn block(&self, run: &Range<usize>, extent: Range<u64>) -> Block {
-        let segments = &self.segments[run.clone()];
-        let first = segments.partition_point(|segment| segment.end() <= extent.start);
-        let last = segments.partition_point(|segment| segment.offset < extent.end);
+    fn block(&self, sequence: &Range<usize>, extent: Range<u64>) -> Block {
+        let pieces = &self.pieces[sequence.clone()];
+        let first = pieces.partition_point(|piece| piece.end() <= extent.start);
+        let last = pieces.partition_point(|piece| piece.offset < extent.end);
         Block {
-            file: segments[0].file,
+            file: pieces[0].file,
             offset: extent.start,
             length: extent.end - extent.start,
-            segments: run.start + first..run.start + last,
+            pieces: sequence.start + first..sequence.start + last,
         }
     }
 
-    /// Cuts `extent` of a run into blocks for buffered reads.
-    pub fn cut_buffered(&self, run: &Range<usize>, extent: Range<u64>, max_bytes: u64, out: &mut Vec<Block>) {
+    /// Cuts `extent` of a sequence into blocks for buffered reads.
+    pub fn cut_buffered(&self, sequence: &Range<usize>, extent: Range<u64>, max_bytes: u64, out: &mut Vec<Block>) {
         let mut position = extent.start;
         while position < extent.end {
             let limit = extent.end.min(position + max_bytes);
-            let mut block = self.block(run, position..limit);
-            let segment = self.segments[block.segments.start];
-            if limit < extent.end && limit <= segment.end() {
-                let past = segment.address_at(limit) as u64 % HUGE_PAGE_BYTES;
+            let mut block = self.block(sequence, position..limit);
+            let piece = self.pieces[block.pieces.start];
+            if limit < extent.end && limit <= piece.end() {
+                let past = piece.address_at(limit) as u64 % HUGE_PAGE_BYTES;
                 if past < limit - position {
                     block.length -= past;
                 }
             }
-            if block.segments.len() > MAX_VECTORS {
-                block.segments.end = block.segments.start + MAX_VECTORS;
-                block.length = self.segments[block.segments.end - 1].end() - position;
+            if block.pieces.len() > MAX_VECTORS {
+                block.pieces.end = block.pieces.start + MAX_VECTORS;
+                block.length = self.pieces[block.pieces.end - 1].end() - position;
             }
             position = block.end();
             out.push(block);
@@ -124,7 +124,7 @@ impl Layout {
     /// `align.offset`, and the unaligned rest for buffered reads.
     pub fn cut_direct(
         &self,
-        run: &Range<usize>,
+        sequence: &Range<usize>,
         extent: Range<u64>,
         max_bytes: u64,
         align: DirectAlign,
@@ -134,37 +134,37 @@ impl Layout {
         let begin = extent.start.next_multiple_of(align.offset);
         let end = extent.end - extent.end % align.offset;
         if begin >= end {
-            self.cut_buffered(run, extent, max_bytes.max(1), buffered);
+            self.cut_buffered(sequence, extent, max_bytes.max(1), buffered);
             return;
         }
-        self.cut_buffered(run, extent.start..begin, max_bytes, buffered);
-        self.cut_buffered(run, end..extent.end, max_bytes, buffered);
+        self.cut_buffered(sequence, extent.start..begin, max_bytes, buffered);
+        self.cut_buffered(sequence, end..extent.end, max_bytes, buffered);
         let max_bytes = (max_bytes - max_bytes % align.offset).max(align.offset);
         let mut position = begin;
         while position < end {
-            let stop = self.direct_stop(run, position, end, max_bytes, align);
-            direct.push(self.block(run, position..stop));
+            let stop = self.direct_stop(sequence, position, end, max_bytes, align);
+            direct.push(self.block(sequence, position..stop));
             position = stop;
         }
     }
 
-    fn direct_stop(&self, run: &Range<usize>, position: u64, end: u64, max_bytes: u64, align: DirectAlign) -> u64 {
+    fn direct_stop(&self, sequence: &Range<usize>, position: u64, end: u64, max_bytes: u64, align: DirectAlign) -> u64 {
         // Bounds at multiples of the block size: whatever lies below the file system likes reads
         // that start where its own blocks do.
         let limit = end.min((position + 1).next_multiple_of(max_bytes));
-        let segments = &self.segments[run.clone()];
-        let at = segments.partition_point(|segment| segment.end() <= position);
-        let segment = &segments[at];
-        if align.allows_address(segment.address_at(position)) {
-            let last = segment.end() - segment.end() % align.offset;
+        let pieces = &self.pieces[sequence.clone()];
+        let at = pieces.partition_point(|piece| piece.end() <= position);
+        let piece = &pieces[at];
+        if align.allows_address(piece.address_at(position)) {
+            let last = piece.end() - piece.end() % align.offset;
             if last > position {
                 return limit.min(last);
             }
         }
-        // Through a bounce buffer, but no further than where a long segment can be read in place
+        // Through a bounce buffer, but no further than where a long piece can be read in place
         // again.
         let limit = limit.min(position + MAX_BOUNCE_BYTES.max(align.offset));
-        let resume = segments[at + 1..].iter().take_while(|next| next.offset < limit).find_map(|next| {
+        let resume = pieces[at + 1..].iter().take_while(|next| next.offset < limit).find_map(|next| {
             let from = next.offset.next_multiple_of(align.offset);
             (next.length >= max_bytes && from < next.end() && align.allows_address(next.address_at(from))).then_some(from)
         });
@@ -173,17 +173,17 @@ impl Layout {
 
     /// The one address of a block whose bytes go to one stretch of memory.
     pub fn in_place(&self, block: &Block) -> Option<usize> {
-        (block.segments.len() == 1).then(|| self.segments[block.segments.start].address_at(block.offset))
+        (block.pieces.len() == 1).then(|| self.pieces[block.pieces.start].address_at(block.offset))
     }
 
     /// Memory of the part of a block from `position` on, as vectors.
     pub fn vectors(&self, block: &Block, position: u64, out: &mut Vec<libc::iovec>) {
         out.clear();
-        for segment in &self.segments[block.segments.clone()] {
-            let begin = segment.offset.max(position);
-            let end = segment.end().min(block.end());
+        for piece in &self.pieces[block.pieces.clone()] {
+            let begin = piece.offset.max(position);
+            let end = piece.end().min(block.end());
             if begin < end {
-                out.push(libc::iovec { iov_base: segment.address_at(begin) as *mut libc::c_void, iov_len: (end - begin) as usize });
+                out.push(libc::iovec { iov_base: piece.address_at(begin) as *mut libc::c_void, iov_len: (end - begin) as usize });
             }
         }
     }
@@ -193,8 +193,8 @@ impl Layout {
 mod tests {
     use super::*;
 
-    fn segment(offset: u64, length: u64, address: usize) -> Segment {
-        Segment { file: 0, offset, length, address }
+    fn piece(offset: u64, length: u64, address: usize) -> Piece {
+        Piece { file: 0, offset, length, address }
     }
 
     const MIB: u64 = 1 << 20;
@@ -202,20 +202,19 @@ mod tests {
 
     #[test]
     fn neighbours_in_file_and_memory_become_one_segment() {
-        let layout = Layout::new(
-            [segment(8, 10, 1000), segment(18, 0, 77), segment(18, 6, 1010), segment(24, 4, 5000), segment(40, 1, 5004)].into_iter(),
-        );
-        assert_eq!(layout.segments, [segment(8, 16, 1000), segment(24, 4, 5000), segment(40, 1, 5004)]);
-        assert_eq!(layout.runs, [0..2, 2..3]);
+        let layout =
+            Layout::new([piece(8, 10, 1000), piece(18, 0, 77), piece(18, 6, 1010), piece(24, 4, 5000), piece(40, 1, 5004)].into_iter());
+        assert_eq!(layout.pieces, [piece(8, 16, 1000), piece(24, 4, 5000), piece(40, 1, 5004)]);
+        assert_eq!(layout.sequences, [0..2, 2..3]);
         assert_eq!(layout.total_bytes, 21);
     }
 
     #[test]
     fn buffered_blocks_end_where_memory_enters_a_huge_page() {
         let base = (64 * MIB) as usize + 512;
-        let layout = Layout::new([segment(512, 20 * MIB, base)].into_iter());
+        let layout = Layout::new([piece(512, 20 * MIB, base)].into_iter());
         let mut blocks = Vec::new();
-        layout.cut_buffered(&layout.runs[0], 512..512 + 20 * MIB, 8 * MIB, &mut blocks);
+        layout.cut_buffered(&layout.sequences[0], 512..512 + 20 * MIB, 8 * MIB, &mut blocks);
         assert_eq!(
             blocks.iter().map(|b| (b.offset, b.length)).collect::<Vec<_>>(),
             [(512, 8 * MIB - 512), (8 * MIB, 8 * MIB), (16 * MIB, 4 * MIB + 512)]
@@ -224,9 +223,9 @@ mod tests {
 
     #[test]
     fn direct_blocks_leave_unaligned_ends_to_buffered_reads() {
-        let layout = Layout::new([segment(1000, 3000, 1000)].into_iter());
+        let layout = Layout::new([piece(1000, 3000, 1000)].into_iter());
         let (mut direct, mut buffered) = (Vec::new(), Vec::new());
-        layout.cut_direct(&layout.runs[0], 1000..4000, 2 * MIB, ALIGN, &mut direct, &mut buffered);
+        layout.cut_direct(&layout.sequences[0], 1000..4000, 2 * MIB, ALIGN, &mut direct, &mut buffered);
         assert_eq!(direct.iter().map(|b| (b.offset, b.length)).collect::<Vec<_>>(), [(1024, 2560)]);
         assert_eq!(buffered.iter().map(|b| (b.offset, b.length)).collect::<Vec<_>>(), [(1000, 24), (3584, 416)]);
     }
@@ -245,7 +244,7 @@ mod tests {
             let mut pieces = Vec::new();
             for _ in 0..1 + next(40) {
                 let length = [next(10), next(700), next(9000), next(5 * MIB)][next(4) as usize];
-                pieces.push(segment(offset, length, address));
+                pieces.push(piece(offset, length, address));
                 offset += length;
                 address += length as usize + if next(2) == 0 { 0 } else { next(600) as usize };
                 if next(5) == 0 {
@@ -253,10 +252,10 @@ mod tests {
                 }
             }
             let layout = Layout::new(pieces.into_iter());
-            for run in &layout.runs {
-                let extent = layout.extent(run);
+            for sequence in &layout.sequences {
+                let extent = layout.extent(sequence);
                 let (mut direct, mut blocks) = (Vec::new(), Vec::new());
-                layout.cut_direct(run, extent.clone(), 2 * MIB, ALIGN, &mut direct, &mut blocks);
+                layout.cut_direct(sequence, extent.clone(), 2 * MIB, ALIGN, &mut direct, &mut blocks);
                 for block in &direct {
                     assert_eq!((block.offset % 512, block.length % 512), (0, 0));
                     assert!(block.length <= 2 * MIB);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::file::{FileSpec, FileState};
 use super::identity::Unkept;
-use super::layout::Segment;
+use super::layout::Piece;
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::vmm::keep_from_forks;
@@ -19,7 +19,7 @@ use crate::vmm::keep_from_forks;
 /// # Errors
 /// ERR_TRANSFER_OPEN, ERR_TRANSFER_FILE_CHANGED, ERR_TRANSFER_MAP; pages mapped before a failure
 /// stay mapped until freed.
-pub fn map_files(files: Vec<FileSpec>, pieces: &[Segment]) -> Result<Vec<Unkept>> {
+pub fn map_files(files: Vec<FileSpec>, pieces: &[Piece]) -> Result<Vec<Unkept>> {
     let page = sys::page_bytes();
     for piece in pieces.iter().filter(|piece| piece.length > 0) {
         if !(piece.address as u64).wrapping_sub(piece.offset).is_multiple_of(page as u64) {

@@ -11,7 +11,7 @@
 //! | [`policy`] | which way a part of a file goes, and why |
 //! | `queue` | who takes which block, and when there can be no more |
 //! | [`engine`] | who makes a read: `pread`, `uring`, wrappers in front of them |
-//! | [`layout`], [`align`] | pieces that are neighbours in the file form a run; runs are cut into blocks, the unit of one read |
+//! | [`layout`], [`align`] | pieces that are neighbours in the file form a sequence; sequences are cut into blocks, the unit of one read |
 //! | [`file`], [`identity`], [`file_systems`], `residency` | one file: the same from beginning to end, what its file system keeps, what is cached |
 
 pub mod align;

@@ -25,7 +25,7 @@ pub fn route(driver: Driver, residency: Residency, direct: bool, bytes: u64) -> 
         (_, Residency::Partly) => Route::Buffered(Hint::Uncached),
         (Driver::Auto, Residency::Cold) if direct => Route::Direct,
         (_, Residency::Cold) => Route::Buffered(Hint::Uncached),
-        (Driver::Auto, Residency::Unknown) if direct => Route::Buffered(Hint::Probe),
+        (Driver::Auto, Residency::Unknown) if direct => Route::Buffered(Hint::Unknown),
         (_, Residency::Unknown) => Route::Buffered(Hint::Unasked),
     }
 }
@@ -120,7 +120,7 @@ mod tests {
             (Driver::Auto, Residency::Cold, true, long, Route::Direct),
             (Driver::Auto, Residency::Cold, true, long - 1, buffered(Hint::Uncached)),
             (Driver::Auto, Residency::Cold, false, long, buffered(Hint::Uncached)),
-            (Driver::Auto, Residency::Unknown, true, long, buffered(Hint::Probe)),
+            (Driver::Auto, Residency::Unknown, true, long, buffered(Hint::Unknown)),
             (Driver::Auto, Residency::Unknown, true, long - 1, buffered(Hint::Unasked)),
             (Driver::Auto, Residency::Unknown, false, long, buffered(Hint::Unasked)),
         ] {

@@ -1,9 +1,9 @@
 //! Which thread of a transfer takes which work, and when there can be no more. Knows nothing of how
 //! work is done.
 //!
-//! Work goes one way round: a *file* is scouted and becomes blocks. A buffered block may be a
-//! *probe*, what the page cache does not hold of it becomes direct blocks. A direct block may come
-//! back as buffered ones. A thread ends when nothing that could bring it work is left.
+//! Work goes one way round. A file is scouted, and becomes blocks. Of a buffered block it may be
+//! unknown what the page cache holds: the rest of it becomes direct blocks. A direct block may come
+//! back as buffered ones. A thread ends when nothing is left that could bring it work.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ pub enum Hint {
     /// Nobody asked, and nobody will.
     Unasked,
     /// To be found out by a read that refuses to wait; what it leaves goes to the direct lane.
-    Probe,
+    Unknown,
 }
 
 /// The halves of the direct lane.
@@ -64,7 +64,7 @@ struct State {
     direct: [VecDeque<Block>; 2],
     /// The halves whose threads have been asked for.
     started: [bool; 2],
-    /// Files and probes not done: direct blocks may come of each.
+    /// Files not scouted, and unknown blocks not read: direct blocks may come of each.
     undecided: usize,
     /// Direct blocks not done: each may come back as buffered ones.
     direct_left: usize,
@@ -150,12 +150,12 @@ impl Queue {
         }
     }
 
-    /// Takes in the blocks that a file or a probe became. True when `half` has to be started: it
-    /// has got its first block.
+    /// Takes in the blocks that a file or an unknown block became. True when `half` has to be
+    /// started: it has got its first block.
     #[must_use]
     pub fn publish(&self, half: Half, buffered: Vec<(Block, Hint)>, direct: Vec<Block>) -> bool {
         let mut state = self.lock();
-        state.undecided += buffered.iter().filter(|(_, hint)| *hint == Hint::Probe).count();
+        state.undecided += buffered.iter().filter(|(_, hint)| *hint == Hint::Unknown).count();
         state.undecided -= 1;
         state.direct_left += direct.len();
         let start = !direct.is_empty() && !state.started[half as usize];

@@ -16,7 +16,7 @@ const DIRECT: usize = 1;
 /// ... read directly, which is refused, ...
 const REFUSED: usize = 2;
 /// ... or looked for in the page cache, which has nothing of it.
-const PROBED: usize = 3;
+const UNKNOWN: usize = 3;
 
 struct Model {
     queue: Queue,
@@ -34,7 +34,7 @@ impl Model {
             match self.queue.next_buffered() {
                 Work::Exit => return,
                 Work::Scout(file) => self.scout(file),
-                Work::Buffered(block, Hint::Probe) => self.publish(vec![], vec![block]),
+                Work::Buffered(block, Hint::Unknown) => self.publish(vec![], vec![block]),
                 Work::Buffered(block, _) => self.finish(&block),
             }
         }
@@ -45,10 +45,10 @@ impl Model {
             assert_ne!(self.queue.put_back(file), PutBack::GivenUp);
             return;
         }
-        let block = Block { file: file as u32, offset: 0, length: 1, segments: 0..1 };
+        let block = Block { file: file as u32, offset: 0, length: 1, pieces: 0..1 };
         match file {
             DIRECT | REFUSED => self.publish(vec![], vec![block]),
-            PROBED => self.publish(vec![(block, Hint::Probe)], vec![]),
+            UNKNOWN => self.publish(vec![(block, Hint::Unknown)], vec![]),
             _ => self.publish(vec![(block, Hint::Cached)], vec![]),
         }
     }
@@ -137,8 +137,8 @@ fn loom_direct_and_refused_blocks_are_each_read_once() {
 }
 
 #[test]
-fn loom_what_a_probe_leaves_is_read_directly() {
-    try_every_interleaving(Case { files: &[PROBED, CACHED], ..CASE });
+fn loom_what_the_cache_does_not_hold_is_read_directly() {
+    try_every_interleaving(Case { files: &[UNKNOWN, CACHED], ..CASE });
 }
 
 #[test]
@@ -153,10 +153,10 @@ fn loom_a_file_without_a_descriptor_is_taken_again() {
 
 #[test]
 fn loom_what_a_refused_ring_had_taken_is_read_by_another_thread() {
-    try_every_interleaving(Case { files: &[PROBED, REFUSED], ring_refused: true, threads: 0, ..CASE });
+    try_every_interleaving(Case { files: &[UNKNOWN, REFUSED], ring_refused: true, threads: 0, ..CASE });
 }
 
 #[test]
 fn loom_a_stop_ends_every_thread() {
-    try_every_interleaving(Case { files: &[PROBED], stopped: true, threads: 2, ..CASE });
+    try_every_interleaving(Case { files: &[UNKNOWN], stopped: true, threads: 2, ..CASE });
 }

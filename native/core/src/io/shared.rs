@@ -18,8 +18,8 @@ pub struct Shared {
     pub settings: Settings,
     pub layout: Layout,
     pub files: Vec<FileState>,
-    /// Runs of each file, as a range of indexes into `layout.runs`.
-    runs_of_file: Vec<Range<usize>>,
+    /// Sequences of each file, as a range of indexes into `layout.sequences`.
+    sequences_of_file: Vec<Range<usize>>,
     pub queue: Queue,
     wrap: Wrap,
     reads: Arc<AtomicU64>,
@@ -33,20 +33,20 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(settings: Settings, layout: Layout, files: Vec<FileState>, wrap: Wrap, done: Done, epilogue: Epilogue) -> Self {
-        let file_of = |run: &Range<usize>| layout.segments[run.start].file as usize;
-        let runs_of_file: Vec<Range<usize>> = (0..files.len())
+        let file_of = |sequence: &Range<usize>| layout.pieces[sequence.start].file as usize;
+        let sequences_of_file: Vec<Range<usize>> = (0..files.len())
             .map(|file| {
-                let from = layout.runs.partition_point(|run| file_of(run) < file);
-                from..layout.runs.partition_point(|run| file_of(run) <= file)
+                let from = layout.sequences.partition_point(|sequence| file_of(sequence) < file);
+                from..layout.sequences.partition_point(|sequence| file_of(sequence) <= file)
             })
             .collect();
-        let read = runs_of_file.iter().enumerate().filter(|(_, runs)| !runs.is_empty()).map(|(file, _)| file);
+        let read = sequences_of_file.iter().enumerate().filter(|(_, sequences)| !sequences.is_empty()).map(|(file, _)| file);
         Shared {
             queue: Queue::new(read, MAX_OPEN_FILES),
             settings,
             layout,
             files,
-            runs_of_file,
+            sequences_of_file,
             wrap,
             reads: Arc::default(),
             bytes_done: AtomicU64::new(0),
@@ -66,11 +66,11 @@ impl Shared {
     /// No more buffered threads than this can have work.
     pub fn blocks_at_most(&self) -> usize {
         let blocks = self.layout.total_bytes.div_ceil(self.settings.buffered_block_bytes.clamp(1, 1 << 20)) as usize;
-        blocks.max(self.layout.runs.len()).max(1)
+        blocks.max(self.layout.sequences.len()).max(1)
     }
 
     /// Reports the outcome once; later ones are dropped. A failure stops the threads.
-    pub fn report(&self, outcome: Result<()>) {
+    pub fn conclude(&self, outcome: Result<()>) {
         if outcome.is_err() {
             self.failed.store(true, Ordering::Release);
             self.queue.stop();
@@ -89,15 +89,15 @@ impl Shared {
         &self.files[block.file as usize]
     }
 
-    /// The runs of a file.
-    pub fn runs(&self, file: usize) -> &[Range<usize>] {
-        &self.layout.runs[self.runs_of_file[file].clone()]
+    /// The sequences of a file.
+    pub fn sequences(&self, file: usize) -> &[Range<usize>] {
+        &self.layout.sequences[self.sequences_of_file[file].clone()]
     }
 
-    /// The run that a block was cut from.
-    pub fn run_of(&self, block: &Block) -> &Range<usize> {
-        let at = self.layout.runs.partition_point(|run| run.end <= block.segments.start);
-        &self.layout.runs[at]
+    /// The sequence that a block was cut from.
+    pub fn sequence_of(&self, block: &Block) -> &Range<usize> {
+        let at = self.layout.sequences.partition_point(|sequence| sequence.end <= block.pieces.start);
+        &self.layout.sequences[at]
     }
 
     /// What makes plain reads for one thread.

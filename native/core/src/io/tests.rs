@@ -11,7 +11,7 @@ use super::engine::Uring;
 use super::engine::faulty::{self, Fault, FaultKind};
 use super::file::FileSpec;
 use super::identity::{Identity, Sight};
-use super::layout::Segment;
+use super::layout::Piece;
 use super::settings::{Driver, Settings};
 use super::transfer::{Summary, Transfer};
 use crate::arena::Arena;
@@ -68,11 +68,11 @@ impl Given {
         self.files.iter().map(|(path, _)| spec(path)).collect()
     }
 
-    fn run(&self, driver: Driver, pieces: &[Segment], faults: Vec<Fault>) -> Running {
+    fn run(&self, driver: Driver, pieces: &[Piece], faults: Vec<Fault>) -> Running {
         self.start(driver, pieces, faults, self.specs()).expect("start")
     }
 
-    fn start(&self, driver: Driver, pieces: &[Segment], faults: Vec<Fault>, specs: Vec<FileSpec>) -> Result<Running> {
+    fn start(&self, driver: Driver, pieces: &[Piece], faults: Vec<Fault>, specs: Vec<FileSpec>) -> Result<Running> {
         let (done, on_done) = channel();
         let (settled, on_settled) = channel();
         let pins = vec![self.arena.pin(self.base, 128 * MIB).expect("pin")];
@@ -95,7 +95,7 @@ impl Given {
         unsafe { std::slice::from_raw_parts(address as *const u8, length) }
     }
 
-    fn assert_in_place(&self, pieces: &[Segment]) {
+    fn assert_in_place(&self, pieces: &[Piece]) {
         for piece in pieces {
             let (begin, end) = (piece.offset as usize, (piece.offset + piece.length) as usize);
             let expected = &self.files[piece.file as usize].1[begin..end];
@@ -105,9 +105,9 @@ impl Given {
 
     /// Everything of every file past a header of 1000 bytes; file n starts at
     /// `base + n * 16 MiB + shift`.
-    fn whole(&self, shift: usize) -> Vec<Segment> {
+    fn whole(&self, shift: usize) -> Vec<Piece> {
         (0..self.files.len())
-            .map(|file| Segment {
+            .map(|file| Piece {
                 file: file as u32,
                 offset: 1000,
                 length: self.files[file].1.len() as u64 - 1000,
@@ -192,7 +192,7 @@ fn scattered_pieces_go_each_to_its_place() {
     let (mut offset, mut address) = (8u64, given.base + 64);
     for index in 0..3000u64 {
         let length = (index * 37) % 4000;
-        pieces.push(Segment { file: 0, offset, length, address });
+        pieces.push(Piece { file: 0, offset, length, address });
         offset += length + if index % 11 == 0 { 9 } else { 0 };
         address += length as usize + (index % 3) as usize;
     }
@@ -217,7 +217,7 @@ fn auto_reads_cached_parts_buffered_and_the_rest_direct() {
     let mut half = vec![0u8; 6 * MIB];
     // SAFETY: the buffer is ours.
     assert_eq!(unsafe { sys::pread(fd.as_fd(), half.as_mut_ptr() as usize, half.len(), 0) }.expect("read"), half.len());
-    let pieces = [Segment { file: 0, offset: 0, length: 12 * MIB as u64, address: given.base }];
+    let pieces = [Piece { file: 0, offset: 0, length: 12 * MIB as u64, address: given.base }];
     let summary = given.run(Driver::Auto, &pieces, vec![]).outcome().expect("a load");
     given.assert_in_place(&pieces);
     let file = &summary.files[0];
@@ -258,7 +258,7 @@ fn auto_leaves_refused_direct_reads_to_buffered_ones() {
     let given = Given::new("einval", &[5 * MIB]);
     evict(&given.files[0].0);
     // Aligned at both ends, so that the first read is a direct one.
-    let pieces = [Segment { file: 0, offset: 4096, length: 4 * MIB as u64, address: given.base }];
+    let pieces = [Piece { file: 0, offset: 4096, length: 4 * MIB as u64, address: given.base }];
     let summary = given.run(Driver::Auto, &pieces, fault(1, FaultKind::Fail(libc::EINVAL))).outcome().expect("a load");
     given.assert_in_place(&pieces);
     assert!(summary.files[0].fallback.contains("EINVAL") || summary.files[0].direct_bytes == 0, "{:?}", summary.files[0]);
@@ -328,8 +328,8 @@ fn a_missing_file_is_an_error_that_names_it() {
 #[test]
 fn hundreds_of_files_need_few_descriptors() {
     let given = Given::new("many", &[1500; 300]);
-    let pieces: Vec<Segment> =
-        (0..300u32).map(|file| Segment { file, offset: 1000, length: 500, address: given.base + file as usize * 4096 }).collect();
+    let pieces: Vec<Piece> =
+        (0..300u32).map(|file| Piece { file, offset: 1000, length: 500, address: given.base + file as usize * 4096 }).collect();
     for driver in drivers() {
         given.run(driver, &pieces, vec![]).outcome().expect("a load");
         given.assert_in_place(&pieces);
@@ -339,7 +339,7 @@ fn hundreds_of_files_need_few_descriptors() {
 #[test]
 fn nothing_to_read_is_done_at_once() {
     let given = Given::new("nothing", &[2000]);
-    let pieces = [Segment { file: 0, offset: 1000, length: 0, address: given.base }];
+    let pieces = [Piece { file: 0, offset: 1000, length: 0, address: given.base }];
     let summary = given.run(Driver::Auto, &pieces, vec![]).outcome().expect("a load");
     assert_eq!((summary.files[0].buffered_bytes, summary.reads), (0, 0));
 }
@@ -347,7 +347,7 @@ fn nothing_to_read_is_done_at_once() {
 #[test]
 fn a_mapped_file_shows_its_bytes_and_is_never_written() {
     let given = Given::new("mapped", &[MIB + 100]);
-    let pieces = [Segment { file: 0, offset: 1000, length: (MIB - 900) as u64, address: given.base + 1000 }];
+    let pieces = [Piece { file: 0, offset: 1000, length: (MIB - 900) as u64, address: given.base + 1000 }];
     super::map::map_files(given.specs(), &pieces).expect("mapped");
     given.assert_in_place(&pieces);
     // SAFETY: the page is mapped privately and writable.
@@ -362,7 +362,7 @@ fn files_without_anything_to_read_keep_no_thread_waiting() {
     for driver in drivers() {
         for round in 0..60 {
             evict(&given.files[0].0);
-            let pieces = [Segment { file: round % 2, offset: 1000, length: 200_000, address: given.base + 1000 }];
+            let pieces = [Piece { file: round % 2, offset: 1000, length: 200_000, address: given.base + 1000 }];
             given.run(driver, &pieces, vec![]).outcome().expect("a load");
             given.assert_in_place(&pieces);
         }
@@ -400,8 +400,8 @@ fn a_file_system_that_never_stops_to_answer_eagain_is_an_error() {
 #[test]
 fn a_short_direct_read_of_thousands_of_pieces_is_completed() {
     let given = Given::new("tiny", &[MIB]);
-    let pieces: Vec<Segment> = (0..60_000u64)
-        .map(|index| Segment { file: 0, offset: 1000 + index * 12, length: 12, address: given.base + index as usize * 256 })
+    let pieces: Vec<Piece> = (0..60_000u64)
+        .map(|index| Piece { file: 0, offset: 1000 + index * 12, length: 12, address: given.base + index as usize * 256 })
         .collect();
     for driver in drivers() {
         for nth in [1, 2, 3, 4] {

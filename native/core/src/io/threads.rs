@@ -31,7 +31,7 @@ pub fn spawn(shared: &Arc<Shared>, name: &str, body: impl FnOnce(&Arc<Shared>) +
     let running = Running::new(shared);
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         if catch_unwind(AssertUnwindSafe(|| body(&running.0))).is_err() {
-            running.0.report(Err(Error::new("ERR_INTERNAL", "a reading thread panicked")));
+            running.0.conclude(Err(Error::new("ERR_INTERNAL", "a reading thread panicked")));
             // Its reads may be in flight: the transfer never settles, so the memory is never handed
             // back.
             std::mem::forget(running);
@@ -49,7 +49,7 @@ pub fn spawn_all(shared: &Arc<Shared>, name: &str, count: usize, body: impl Fn(&
     for started in 0..count {
         if let Err(error) = spawn(shared, name, body) {
             if started == 0 {
-                shared.report(Err(error));
+                shared.conclude(Err(error));
             }
             return;
         }
@@ -64,9 +64,9 @@ fn finish(shared: &Arc<Shared>) {
     if !shared.failed() {
         let (expected, done) = (shared.layout.total_bytes, shared.bytes_done());
         if done == expected {
-            shared.report(Ok(()));
+            shared.conclude(Ok(()));
         } else {
-            shared.report(Err(Error::new("ERR_TRANSFER_INCOMPLETE", format!("{done} of {expected} bytes are in place"))
+            shared.conclude(Err(Error::new("ERR_TRANSFER_INCOMPLETE", format!("{done} of {expected} bytes are in place"))
                 .with("expectedBytes", expected)
                 .with("actualBytes", done)));
         }

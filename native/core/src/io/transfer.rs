@@ -7,7 +7,7 @@ use super::engine::{Uring, Wrap};
 use super::file::{FileSpec, FileState};
 use super::identity::Unkept;
 use super::lanes::buffered;
-use super::layout::{Layout, Segment};
+use super::layout::{Layout, Piece};
 use super::settings::{Driver, Settings};
 use super::shared::{Done, Shared};
 use super::threads::{Running, spawn_all};
@@ -52,7 +52,7 @@ impl Transfer {
     pub fn start(
         settings: Settings,
         files: Vec<FileSpec>,
-        pieces: Vec<Segment>,
+        pieces: Vec<Piece>,
         wrap: Wrap,
         pins: Vec<Pin>,
         done: impl FnOnce(Result<Summary>) + Send + 'static,
@@ -86,7 +86,7 @@ impl Transfer {
     /// Starts no further reads; reports ERR_TRANSFER_ABORTED unless the outcome was reported
     /// before.
     pub fn abort(&self) {
-        self.shared.report(Err(Error::new("ERR_TRANSFER_ABORTED", "the transfer was aborted")));
+        self.shared.conclude(Err(Error::new("ERR_TRANSFER_ABORTED", "the transfer was aborted")));
     }
 }
 

@@ -27,11 +27,11 @@ pub fn run(shared: &Arc<Shared>) {
                 Err(error) if lacks_descriptors(&error) => put_back(shared, file, error),
                 outcome => outcome,
             },
-            Work::Buffered(block, Hint::Probe) => probe(shared, &mut reader, &block),
+            Work::Buffered(block, Hint::Unknown) => find_out(shared, &mut reader, &block),
             Work::Buffered(block, hint) => read_block(shared, &mut reader, &block, hint),
         };
         if let Err(error) = outcome {
-            shared.report(Err(error));
+            shared.conclude(Err(error));
         }
     }
 }
@@ -61,13 +61,13 @@ fn read_block(shared: &Shared, reader: &mut Reader, block: &Block, hint: Hint) -
             state.cached_bytes.fetch_add(block.length, Ordering::Relaxed);
         }
         Hint::Uncached => {}
-        Hint::Unasked | Hint::Probe => state.cached_known.store(false, Ordering::Relaxed),
+        Hint::Unasked | Hint::Unknown => state.cached_known.store(false, Ordering::Relaxed),
     }
     shared.buffered_done(block)
 }
 
 /// Reads what the page cache holds of a block, and sends the rest to the direct lane.
-fn probe(shared: &Arc<Shared>, reader: &mut Reader, block: &Block) -> Result<()> {
+fn find_out(shared: &Arc<Shared>, reader: &mut Reader, block: &Block) -> Result<()> {
     let state = shared.file_of(block);
     let file = block.file as usize;
     let Some(open) = state.opened() else { return Ok(()) };
@@ -83,7 +83,14 @@ fn probe(shared: &Arc<Shared>, reader: &mut Reader, block: &Block) -> Result<()>
     let (mut direct, mut buffered) = (Vec::new(), Vec::new());
     if position < block.end() {
         let block_bytes = shared.settings.direct_block_bytes;
-        shared.layout.cut_direct(shared.run_of(block), position..block.end(), block_bytes, state.spec.align, &mut direct, &mut buffered);
+        shared.layout.cut_direct(
+            shared.sequence_of(block),
+            position..block.end(),
+            block_bytes,
+            state.spec.align,
+            &mut direct,
+            &mut buffered,
+        );
     }
     publish(shared, file, buffered.into_iter().map(|block| (block, Hint::Uncached)).collect(), direct);
     state.cached_bytes.fetch_add(position - block.offset, Ordering::Relaxed);

@@ -25,7 +25,7 @@ pub fn start(shared: &Arc<Shared>, half: Half) {
     match shared.uring() {
         Ok(ring) => {
             if let Err(error) = spawn(shared, "mx-ring", move |shared| run(shared, half, ring, None)) {
-                shared.report(Err(error));
+                shared.conclude(Err(error));
             }
         }
         Err(refusal) => go_on_without(shared, half, refusal),
@@ -38,7 +38,7 @@ fn go_on_without(shared: &Arc<Shared>, half: Half, refusal: Refusal) {
     if shared.settings.driver.may_fall_back() {
         spawn_threads(shared, half, Some(refusal));
     } else {
-        shared.report(Err(refusal.error()));
+        shared.conclude(Err(refusal.error()));
     }
 }
 

@@ -46,7 +46,7 @@ impl DirectRead {
                 match bounce {
                     Ok(bounce) => (bounce.address(), Some(bounce)),
                     Err(error) => {
-                        shared.report(Err(error));
+                        shared.conclude(Err(error));
                         return None;
                     }
                 }
@@ -89,12 +89,12 @@ impl DirectRead {
                 return Step::Finished;
             }
             Err(errno) => {
-                shared.report(Err(state.read_error(self.position, self.block.end() - self.position, "direct read", errno)));
+                shared.conclude(Err(state.read_error(self.position, self.block.end() - self.position, "direct read", errno)));
                 return Step::Finished;
             }
         };
         if count == 0 {
-            shared.report(Err(state.unexpected_end(self.position)));
+            shared.conclude(Err(state.unexpected_end(self.position)));
             return Step::Finished;
         }
         self.position += count;
@@ -115,15 +115,15 @@ impl DirectRead {
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
-            shared.report(Err(error));
+            shared.conclude(Err(error));
         }
         Step::Finished
     }
 
     fn return_to_buffered(&self, shared: &Shared) {
         let mut blocks = Vec::new();
-        let (run, bytes) = (shared.run_of(&self.block), shared.settings.buffered_block_bytes);
-        shared.layout.cut_buffered(run, self.block.offset..self.block.end(), bytes, &mut blocks);
+        let (sequence, bytes) = (shared.sequence_of(&self.block), shared.settings.buffered_block_bytes);
+        shared.layout.cut_buffered(sequence, self.block.offset..self.block.end(), bytes, &mut blocks);
         shared.file_of(&self.block).add_blocks(blocks.len() - 1);
         shared.queue.return_to_buffered(blocks);
     }

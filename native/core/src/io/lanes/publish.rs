@@ -1,4 +1,4 @@
-//! Hands out what a file or a probe became.
+//! Hands out what a file, or a block of unknown residency, became.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Opens a file, looks at what the page cache holds of it, and cuts its runs into blocks for the
-//! two lanes.
+//! Opens a file, looks at what the page cache holds of it, and cuts its sequences into blocks for
+//! the two lanes.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ pub fn scout(shared: &Arc<Shared>, file: usize) -> Result<()> {
     }
     let (mut buffered, mut direct) = (Vec::new(), Vec::new());
     let mut at = 0;
-    for run in shared.runs(file) {
-        let extent = shared.layout.extent(run);
+    for sequence in shared.sequences(file) {
+        let extent = shared.layout.extent(sequence);
         while stretches[at].0.end <= extent.start {
             at += 1;
         }
@@ -42,11 +42,11 @@ pub fn scout(shared: &Arc<Shared>, file: usize) -> Result<()> {
             let mut blocks = Vec::new();
             let hint = match policy::route(settings.driver, *residency, direct_usable, range.end - range.start) {
                 Route::Buffered(hint) => {
-                    shared.layout.cut_buffered(run, range, settings.buffered_block_bytes, &mut blocks);
+                    shared.layout.cut_buffered(sequence, range, settings.buffered_block_bytes, &mut blocks);
                     hint
                 }
                 Route::Direct => {
-                    shared.layout.cut_direct(run, range, settings.direct_block_bytes, state.spec.align, &mut direct, &mut blocks);
+                    shared.layout.cut_direct(sequence, range, settings.direct_block_bytes, state.spec.align, &mut direct, &mut blocks);
                     Hint::Uncached
                 }
             };
@@ -57,10 +57,10 @@ pub fn scout(shared: &Arc<Shared>, file: usize) -> Result<()> {
     Ok(())
 }
 
-/// Residency over all runs of a file; one stretch where it does not matter.
+/// Residency over all sequences of a file; one stretch where it does not matter.
 fn stretches_of(shared: &Shared, file: usize, fd: BorrowedFd<'_>) -> Vec<Stretch> {
-    let runs = shared.runs(file);
-    let range = shared.layout.extent(&runs[0]).start..shared.layout.extent(&runs[runs.len() - 1]).end;
+    let sequences = shared.sequences(file);
+    let range = shared.layout.extent(&sequences[0]).start..shared.layout.extent(&sequences[sequences.len() - 1]).end;
     match shared.settings.driver {
         Driver::IoUring => vec![(range, Residency::Cold)],
         Driver::Pread | Driver::Auto => residency::classify(fd, range),

@@ -7,7 +7,7 @@ import type { Transfer } from "./driver.js";
  * A batch that is conducted here, from parts in flight. Its first failure is told at once and stops
  * the parts; `settled` follows when the conduct has ended, which gives back what it took.
  */
-export abstract class BatchRun<Summary> implements Transfer<Summary> {
+export abstract class ConductedBatch<Summary> implements Transfer<Summary> {
   readonly done: Promise<Summary>;
   readonly settled: Promise<void>;
   readonly #done = deferred<Summary>();

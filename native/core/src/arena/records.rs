@@ -51,8 +51,8 @@ pub(super) enum Removal {
 /// take constant time, everything else a binary search; no call is ever linear more often than it
 /// was paid for.
 #[derive(Default)]
-pub(super) struct Ledger {
-    records: Vec<Record>,
+pub(super) struct Records {
+    all: Vec<Record>,
     /// Records with memory, and their bytes.
     count: usize,
     bytes: usize,
@@ -62,7 +62,7 @@ pub(super) struct Ledger {
 /// Fewer records than this without memory are not worth a sweep.
 const SWEEP_MINIMUM: usize = 64;
 
-impl Ledger {
+impl Records {
     /// Allocations that have memory: those that are alive, and those that were freed and are still
     /// held.
     pub fn count(&self) -> usize {
@@ -75,41 +75,41 @@ impl Ledger {
 
     /// In the order of addresses.
     pub fn live(&self) -> impl Iterator<Item = Allocation> + '_ {
-        self.records.iter().filter(|record| record.state == State::Live).map(|record| record.allocation)
+        self.all.iter().filter(|record| record.state == State::Live).map(|record| record.allocation)
     }
 
     pub fn insert(&mut self, allocation: Allocation) {
         let record = Record { allocation, pins: 0, views: 0, state: State::Live };
         self.count += 1;
         self.bytes += allocation.bytes;
-        match self.records.last() {
+        match self.all.last() {
             // Another thread overtook us between claim and commit.
             Some(last) if last.allocation.address > allocation.address => {
-                let at = self.records.partition_point(|r| r.allocation.address < allocation.address);
-                self.records.insert(at, record);
+                let at = self.all.partition_point(|r| r.allocation.address < allocation.address);
+                self.all.insert(at, record);
             }
-            _ => self.records.push(record),
+            _ => self.all.push(record),
         }
     }
 
     /// The live allocation that holds the whole of `[address, address + length)`.
     pub fn containing(&self, address: usize, length: usize) -> Option<Allocation> {
-        self.position_containing(address, length).map(|at| self.records[at].allocation)
+        self.position_containing(address, length).map(|at| self.all[at].allocation)
     }
 
     /// Forbids removal of the allocation that holds the whole of `[address, address + length)`
     /// until as many `unpin` of what is returned.
     pub fn pin(&mut self, address: usize, length: usize) -> Option<Allocation> {
         let at = self.position_containing(address, length)?;
-        self.records[at].pins += 1;
+        self.all[at].pins += 1;
         self.pins += 1;
-        Some(self.records[at].allocation)
+        Some(self.all[at].allocation)
     }
 
     /// The allocation, removed, where it was freed before and this was the last that held it.
     pub fn unpin(&mut self, address: usize) -> Option<Allocation> {
         let at = self.position(address).expect("a pinned allocation stays");
-        self.records[at].pins -= 1;
+        self.all[at].pins -= 1;
         self.pins -= 1;
         self.remove_unheld(at)
     }
@@ -117,21 +117,21 @@ impl Ledger {
     /// As `pin`, for memory that JavaScript sees.
     pub fn view(&mut self, address: usize, length: usize) -> Option<Allocation> {
         let at = self.position_containing(address, length)?;
-        self.records[at].views += 1;
-        Some(self.records[at].allocation)
+        self.all[at].views += 1;
+        Some(self.all[at].allocation)
     }
 
     /// As `unpin`.
     pub fn unview(&mut self, address: usize) -> Option<Allocation> {
         let at = self.position(address).expect("memory that is seen stays");
-        self.records[at].views -= 1;
+        self.all[at].views -= 1;
         self.remove_unheld(at)
     }
 
     /// Takes an allocation out for its owner; where views are left, `settle` must follow.
     pub fn take(&mut self, address: usize) -> Removal {
         let Some(at) = self.live_position(address) else { return Removal::Unknown };
-        let record = &mut self.records[at];
+        let record = &mut self.all[at];
         let allocation = record.allocation;
         if record.pins > 0 {
             return Removal::Pinned(allocation);
@@ -148,9 +148,9 @@ impl Ledger {
     /// removes the allocation.
     pub fn settle(&mut self, address: usize) -> bool {
         let at = self.position(address).expect("what was taken stays until it is settled");
-        let held = self.records[at].held();
+        let held = self.all[at].held();
         if held {
-            self.records[at].state = State::Freed;
+            self.all[at].state = State::Freed;
         } else {
             self.remove(at);
         }
@@ -160,9 +160,9 @@ impl Ledger {
     /// Frees an allocation at once, or with the last that holds it.
     pub fn free(&mut self, address: usize) -> Removal {
         let Some(at) = self.live_position(address) else { return Removal::Unknown };
-        let allocation = self.records[at].allocation;
-        if self.records[at].held() {
-            self.records[at].state = State::Freed;
+        let allocation = self.all[at].allocation;
+        if self.all[at].held() {
+            self.all[at].state = State::Freed;
             return Removal::Held(allocation);
         }
         self.remove(at);
@@ -177,13 +177,13 @@ impl Ledger {
         if self.pins == 0 {
             return None;
         }
-        self.records.iter().find(|r| r.pins > 0).map(|r| r.allocation)
+        self.all.iter().find(|r| r.pins > 0).map(|r| r.allocation)
     }
 
     /// Takes everything out that is not held, in the order of addresses; what is held counts as
     /// freed, and what its owner has taken stays his.
     pub fn drain(&mut self) -> Vec<Allocation> {
-        let records = std::mem::take(&mut self.records);
+        let records = std::mem::take(&mut self.all);
         let mut out = Vec::with_capacity(self.count);
         for mut record in records.into_iter().filter(|record| record.state != State::Gone) {
             match record.state {
@@ -196,13 +196,13 @@ impl Ledger {
                     continue;
                 }
             }
-            self.records.push(record);
+            self.all.push(record);
         }
         out
     }
 
     fn remove_unheld(&mut self, at: usize) -> Option<Allocation> {
-        let record = self.records[at];
+        let record = self.all[at];
         if record.state != State::Freed || record.held() {
             return None;
         }
@@ -211,37 +211,37 @@ impl Ledger {
     }
 
     fn remove(&mut self, at: usize) {
-        let record = &mut self.records[at];
+        let record = &mut self.all[at];
         record.state = State::Gone;
         self.count -= 1;
         self.bytes -= record.allocation.bytes;
-        while self.records.last().is_some_and(|r| r.state == State::Gone) {
-            self.records.pop();
+        while self.all.last().is_some_and(|r| r.state == State::Gone) {
+            self.all.pop();
         }
-        let gone = self.records.len() - self.count;
+        let gone = self.all.len() - self.count;
         if gone > SWEEP_MINIMUM && gone > self.count {
-            self.records.retain(|r| r.state != State::Gone);
+            self.all.retain(|r| r.state != State::Gone);
         }
     }
 
     fn live_position(&self, address: usize) -> Option<usize> {
-        self.position(address).filter(|at| self.records[*at].state == State::Live)
+        self.position(address).filter(|at| self.all[*at].state == State::Live)
     }
 
     /// Of the record that starts at `address` and has memory.
     fn position(&self, address: usize) -> Option<usize> {
-        let last = self.records.last()?;
+        let last = self.all.last()?;
         if last.allocation.address == address {
-            return Some(self.records.len() - 1);
+            return Some(self.all.len() - 1);
         }
-        let at = self.records.binary_search_by_key(&address, |r| r.allocation.address).ok()?;
-        (self.records[at].state != State::Gone).then_some(at)
+        let at = self.all.binary_search_by_key(&address, |r| r.allocation.address).ok()?;
+        (self.all[at].state != State::Gone).then_some(at)
     }
 
     fn position_containing(&self, address: usize, length: usize) -> Option<usize> {
         let end = address.checked_add(length)?;
-        let at = self.records.partition_point(|r| r.allocation.address <= address).checked_sub(1)?;
-        let Record { allocation, state, .. } = self.records[at];
+        let at = self.all.partition_point(|r| r.allocation.address <= address).checked_sub(1)?;
+        let Record { allocation, state, .. } = self.all[at];
         (state == State::Live && end - allocation.address <= allocation.bytes).then_some(at)
     }
 }
