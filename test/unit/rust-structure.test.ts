@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { describe, expect, it } from "vitest";
 import { root } from "../support/folders.js";
+import { ringsOf } from "../support/rings.js";
 
 const core = join(root, "native/core/src");
 
@@ -115,20 +116,7 @@ describe("the Rust modules", () => {
   });
 
   it("make no ring", () => {
-    const state = new Map<string, "open" | "done">();
-    const rings: string[] = [];
-    const visit = (file: string, path: readonly string[]): void => {
-      if (state.get(file) === "done") return;
-      if (state.get(file) === "open") {
-        rings.push([...path.slice(path.indexOf(file)), file].map(nameOf).join(" > "));
-        return;
-      }
-      state.set(file, "open");
-      for (const used of uses.get(file) ?? []) visit(used, [...path, file]);
-      state.set(file, "done");
-    };
-    for (const file of files) visit(file, []);
-    expect(rings).toEqual([]);
+    expect(ringsOf(files, (file) => uses.get(file) ?? [], nameOf)).toEqual([]);
   });
 
   it("are found by their paths: the test sees what they use", () => {
