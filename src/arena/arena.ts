@@ -1,11 +1,12 @@
 import { constants } from "node:buffer";
+import { optionInvalid, requireKnown } from "../arguments.js";
 import { errorOf } from "../errors.js";
 import { publish } from "../events.js";
 import { custom, shownAs } from "../inspection.js";
 import type { NativeArena } from "../native/addon.js";
 import { awaitNative, callNative } from "../native/failure.js";
 import { addressText } from "../plain-data.js";
-import { isPowerOfTwo, optionInvalid, requireKnown } from "../units.js";
+import { isPowerOfTwo } from "../units.js";
 import type { ArenaMemory } from "./arena-memory.js";
 import { BackendMemory } from "./backend-memory.js";
 import { closeUnreachable } from "./close-unreachable.js";

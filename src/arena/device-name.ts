@@ -1,4 +1,4 @@
-import { optionInvalid } from "../units.js";
+import { optionInvalid } from "../arguments.js";
 import type { VmmArena } from "./arena.js";
 import { cudaDeviceNumber } from "./cuda-backend.js";
 

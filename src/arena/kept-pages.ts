@@ -1,7 +1,7 @@
+import { requireInteger, requireKnown } from "../arguments.js";
 import type { NativeBackend } from "../native/addon.js";
 import { awaitNative } from "../native/failure.js";
 import { addon } from "../native/load.js";
-import { requireInteger, requireKnown } from "../units.js";
 import { AddonBackend } from "./native-backend.js";
 import type { VmmBackend } from "./vmm-backend.js";
 

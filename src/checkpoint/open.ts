@@ -1,10 +1,10 @@
 import { availableParallelism } from "node:os";
 import { basename, join, relative } from "node:path";
 import { requireNotAborted } from "../aborts.js";
+import { requireKnown } from "../arguments.js";
 import type { NativeIndex } from "../native/addon.js";
 import { addon } from "../native/load.js";
 import { awaitUntilAborted } from "../native/until-aborted.js";
-import { requireKnown } from "../units.js";
 import { abortable } from "./abortable.js";
 import { Checkpoint } from "./checkpoint.js";
 import { explained } from "./explained.js";

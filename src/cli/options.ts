@@ -1,8 +1,9 @@
 import { InvalidArgumentError, Option } from "commander";
 import { type DeviceName, requireDeviceName } from "../arena/device-name.js";
+import { requireOneOf } from "../arguments.js";
 import { type DriverName, driverNames, maxThreads, maxTimeoutMs } from "../envs.js";
 import { type Placement, placementNames } from "../plan/placement.js";
-import { byteSizeForms, durationForms, parseBytes, parseDuration, requireOneOf } from "../units.js";
+import { byteSizeForms, durationForms, parseBytes, parseDuration } from "../units.js";
 
 /** Options that several commands share, each made anew: Commander keeps state in them. */
 export const options = {

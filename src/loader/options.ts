@@ -2,6 +2,7 @@ import { isAbortSignal } from "../aborts.js";
 import { VmmArena } from "../arena/arena.js";
 import { type DeviceName, deviceOfArena, memoryKindOf, requireDeviceName } from "../arena/device-name.js";
 import { type KeepPagesOptions, requireKeepPages } from "../arena/kept-pages.js";
+import { describe, optionInvalid, requireInteger, requireKnown, requireOneOf } from "../arguments.js";
 import type { OpenCheckpointOptions } from "../checkpoint/open.js";
 import { type DriverName, driverNames, maxThreads, maxTimeoutMs, readEnv } from "../envs.js";
 import { errorOf } from "../errors.js";
@@ -11,7 +12,6 @@ import { driverOf, driversFilling } from "../transfer/drivers.js";
 import { type GdsLimits, gdsLimits, readsByGds } from "../transfer/gds/load-limits.js";
 import { pluginTraits } from "../transfer/nixl/plugins.js";
 import type { Progress } from "../transfer/waiting.js";
-import { describe, optionInvalid, requireInteger, requireKnown, requireOneOf } from "../units.js";
 import { type MemoryCheck, memoryChecks } from "./memory-check.js";
 
 /** Options of {@link loadCheckpoint}. */

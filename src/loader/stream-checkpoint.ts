@@ -1,6 +1,7 @@
 import { requireNotAborted } from "../aborts.js";
 import type { VmmArena } from "../arena/arena.js";
 import { memoryKindOf } from "../arena/device-name.js";
+import { requireInteger } from "../arguments.js";
 import type { Checkpoint } from "../checkpoint/checkpoint.js";
 import { entryOf } from "../columns.js";
 import { errorOf } from "../errors.js";
@@ -14,7 +15,7 @@ import type { Transfer } from "../transfer/driver.js";
 import { timesOver } from "../transfer/driver-bytes.js";
 import { driverOf } from "../transfer/drivers.js";
 import { abandon, type Progress, progressIntervalMs, transferOutcome, within } from "../transfer/waiting.js";
-import { formatBytes, requireInteger } from "../units.js";
+import { formatBytes } from "../units.js";
 import { batchOf } from "./batch.js";
 import { LoadMemory } from "./load-memory.js";
 import { claimMemory, makeRoom } from "./memory-check.js";

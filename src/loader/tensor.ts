@@ -1,13 +1,14 @@
 import { constants } from "node:buffer";
 import type { VmmArena } from "../arena/arena.js";
 import type { DeviceName } from "../arena/device-name.js";
+import { optionInvalid } from "../arguments.js";
 import type { TensorInfo } from "../checkpoint/checkpoint.js";
 import { type Dtype, dtypes } from "../checkpoint/dtype.js";
 import { errorOf } from "../errors.js";
 import { custom } from "../inspection.js";
 import { awaitNative } from "../native/failure.js";
 import type { Bytes } from "../native/hand-typed.js";
-import { formatBytes, optionInvalid } from "../units.js";
+import { formatBytes } from "../units.js";
 import { Uses } from "./uses.js";
 
 /** Float16Array in programs whose library has it. */

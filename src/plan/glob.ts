@@ -1,4 +1,4 @@
-import { optionInvalid } from "../units.js";
+import { optionInvalid } from "../arguments.js";
 
 /** True when a string is read as a glob and not as a name. */
 export function isGlob(text: string): boolean {

@@ -1,4 +1,5 @@
 import { type DeviceName, memoryKindOf, requireDeviceName } from "../arena/device-name.js";
+import { optionInvalid, requireInteger, requireKnown, requireOneOf, requirePowerOfTwo } from "../arguments.js";
 import { dtypes } from "../checkpoint/dtype.js";
 import { entryOf } from "../columns.js";
 import { type DriverName, driverNames, maxThreads } from "../envs.js";
@@ -6,7 +7,7 @@ import { errorOf } from "../errors.js";
 import { addon } from "../native/load.js";
 import type { AvailableMemory } from "../probe/memory.js";
 import { driverOf } from "../transfer/drivers.js";
-import { hugePageBytes, optionInvalid, requireInteger, requireKnown, requireOneOf, requirePowerOfTwo } from "../units.js";
+import { hugePageBytes } from "../units.js";
 import { availableNow } from "./claims.js";
 import { type LoadPlan, makeLoadPlan, type ShardPlanParts } from "./load-plan.js";
 import { type MemoryAround, planMemory } from "./memory.js";

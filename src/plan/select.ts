@@ -1,8 +1,8 @@
 import { types } from "node:util";
+import { describe, optionInvalid } from "../arguments.js";
 import { nearNames } from "../checkpoint/near-names.js";
 import { quotedName } from "../checkpoint/unknown-tensor.js";
 import { errorOf } from "../errors.js";
-import { describe, optionInvalid } from "../units.js";
 import { globToRegExp, isGlob } from "./glob.js";
 import type { PlanSource } from "./source.js";
 

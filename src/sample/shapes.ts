@@ -1,4 +1,4 @@
-import { requireInteger } from "../units.js";
+import { requireInteger } from "../arguments.js";
 
 /**
  * Kinds of sample checkpoints: a dense transformer, thousands of small expert tensors, a few fused

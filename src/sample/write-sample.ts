@@ -1,8 +1,8 @@
 import { type Cipher, createCipheriv, createHash } from "node:crypto";
 import { type FileHandle, mkdir, open, readdir, rename, rm, rmdir, stat, statfs } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
+import { requireInteger, requireOneOf } from "../arguments.js";
 import { errorOf, ModelExpressError } from "../errors.js";
-import { requireInteger, requireOneOf } from "../units.js";
 import { type SampleShape, type SampleTensor, sampleShapes, sampleTensors } from "./shapes.js";
 
 export interface SampleOptions {

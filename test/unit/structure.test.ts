@@ -12,7 +12,18 @@ const source = join(root, "src");
  * ones.
  */
 const layers = [
-  ["aborts.ts", "columns.ts", "error-codes.ts", "errors.ts", "events.ts", "inspection.ts", "plain-data.ts", "units.ts", "envs.ts"],
+  [
+    "aborts.ts",
+    "arguments.ts",
+    "columns.ts",
+    "error-codes.ts",
+    "errors.ts",
+    "events.ts",
+    "inspection.ts",
+    "plain-data.ts",
+    "units.ts",
+    "envs.ts",
+  ],
   ["native", "checkpoint"],
   ["plan", "arena", "transfer", "probe", "sample"],
   ["loader"],

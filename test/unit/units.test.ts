@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { hostBackend } from "../../src/arena/host-backend.js";
+import { requireInteger, requireOneOf, requirePowerOfTwo } from "../../src/arguments.js";
 import { addon } from "../../src/native/load.js";
 import {
   formatBytes,
@@ -9,9 +10,6 @@ import {
   isPowerOfTwo,
   parseBytes,
   parseDuration,
-  requireInteger,
-  requireOneOf,
-  requirePowerOfTwo,
   roundDown,
   roundUp,
 } from "../../src/units.js";

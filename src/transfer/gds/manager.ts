@@ -2,6 +2,7 @@ import type { FileHandle } from "node:fs/promises";
 import { requireNotAborted } from "../../aborts.js";
 import { type Allocation, releaseInBackground } from "../../arena/allocation.js";
 import type { VmmArena } from "../../arena/arena.js";
+import { requireInteger } from "../../arguments.js";
 import { errorOf } from "../../errors.js";
 import { publish } from "../../events.js";
 import type { NativeFile } from "../../native/addon.js";
@@ -347,11 +348,7 @@ function uncounted(device: string, why: string): Pick<GdsReport, "path" | "pathW
 
 function requireFileBytes(source: NativeFile, fileBytes: number): void {
   const { name: file, size } = source;
-  if (!Number.isSafeInteger(fileBytes) || fileBytes < 0) {
-    throw errorOf("ERR_OPTION_INVALID", `batchLoadFile: fileBytes must be an integer from 0 on, it is ${String(fileBytes)}`, {
-      facts: { option: "fileBytes", value: fileBytes },
-    });
-  }
+  requireInteger("fileBytes", fileBytes, { min: 0 });
   if (fileBytes <= size) return;
   const message = `${file} has ${size} bytes, fewer than the ${fileBytes} that batchLoadFile was told`;
   throw errorOf("ERR_GDS_PAST_END", message, { facts: { file, length: fileBytes, fileBytes: size } });

@@ -1,5 +1,6 @@
 import { currentCudaDevice } from "../../arena/cuda-backend.js";
 import { type DeviceName, requireDeviceName } from "../../arena/device-name.js";
+import { optionInvalid, requireInteger } from "../../arguments.js";
 import { maxChunkKib, maxThreads, maxTimeoutMs, readEnv } from "../../envs.js";
 import { errorOf } from "../../errors.js";
 import { publish } from "../../events.js";
@@ -62,7 +63,7 @@ export interface GdsSettings {
  */
 export function gdsSettings(options: GdsOptions): GdsSettings {
   const { agentName, agent, registration = "auto" } = options ?? {};
-  if (typeof agentName !== "string" || agentName === "") throw invalid("agentName", "a text that is not empty", agentName);
+  if (typeof agentName !== "string" || agentName === "") throw optionInvalid("agentName", "a text that is not empty", agentName);
   const device = requireDeviceName("device", options.device ?? currentCudaDevice());
   if (!["auto", "chunks", "whole"].includes(registration)) {
     throw errorOf("ERR_OPTION_UNKNOWN", `GdsTransferManager: registration must be auto, chunks or whole, it is ${String(registration)}`, {
@@ -70,7 +71,7 @@ export function gdsSettings(options: GdsOptions): GdsSettings {
     });
   }
   const plugin = options.plugin ?? (device === "host" ? "POSIX" : "GDS_MT");
-  if (typeof plugin !== "string" || plugin === "") throw invalid("plugin", "the name of a NIXL plugin", plugin);
+  if (typeof plugin !== "string" || plugin === "") throw optionInvalid("plugin", "the name of a NIXL plugin", plugin);
   return Object.freeze({
     agentName,
     device,
@@ -95,11 +96,5 @@ function maxChunkOption(value: number | undefined): number | undefined {
 }
 
 function integer(option: string, value: number | undefined, max: number): number | undefined {
-  if (value === undefined || (Number.isInteger(value) && value >= 1 && value <= max)) return value;
-  throw invalid(option, `an integer from 1 to ${max}`, value);
-}
-
-function invalid(option: string, takes: string, value: unknown): Error {
-  const message = `GdsTransferManager: ${option} must be ${takes}, it is ${String(value)}`;
-  return errorOf("ERR_OPTION_INVALID", message, { facts: { option, value } });
+  return value === undefined ? undefined : requireInteger(option, value, { min: 1, max });
 }

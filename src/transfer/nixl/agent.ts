@@ -1,6 +1,7 @@
 import type { FileHandle } from "node:fs/promises";
 import type { VmmArena } from "../../arena/arena.js";
 import { cudaDeviceNumber } from "../../arena/cuda-backend.js";
+import { optionInvalid, requireInteger, requireKnown } from "../../arguments.js";
 import { entryOf } from "../../columns.js";
 import { readEnv } from "../../envs.js";
 import { errorOf } from "../../errors.js";
@@ -8,7 +9,6 @@ import { publish } from "../../events.js";
 import type { NativeFile, NativeNixlAgent } from "../../native/addon.js";
 import { awaitNative, callNative, fromNative } from "../../native/failure.js";
 import { addon } from "../../native/load.js";
-import { requireKnown } from "../../units.js";
 import { deferred } from "../deferred.js";
 import { duplicateFile } from "../duplicate-file.js";
 import { keepingAlive } from "../settled.js";
@@ -239,7 +239,7 @@ export class NixlAgent implements AgentHandle {
   }
 
   async #registerFile(file: NativeFile, bytes: number, row: number, pinned: PinnedMemory | undefined): Promise<Registration> {
-    requireBytes(bytes);
+    requireInteger("bytes", bytes, { min: 0 });
     const pieces: Pieces = { kind: "FILE", device: file.number, address: BigUint64Array.of(0n), length: Float64Array.of(bytes) };
     const pins = pinned === undefined ? null : BigUint64Array.of(pinned.address, BigInt(pinned.length));
     const { name } = file;
@@ -329,33 +329,22 @@ export function memoryOf(arena: VmmArena): { readonly kind: "DRAM" | "VRAM"; rea
   throw errorOf("ERR_ARENA_NOT_LOADABLE", message, { facts: { device: arena.device } });
 }
 
-function requireBytes(bytes: number): void {
-  if (Number.isSafeInteger(bytes) && bytes >= 0) return;
-  throw errorOf("ERR_OPTION_INVALID", `registerFile: bytes must be an integer from 0 on, it is ${String(bytes)}`, {
-    facts: { option: "bytes", value: bytes },
-  });
-}
-
 function withFile(thrown: unknown, file: string): unknown {
   if (thrown instanceof Error && !("file" in thrown)) Object.defineProperty(thrown, "file", { value: file, enumerable: true });
   return thrown;
 }
 
 function requireOptions(options: NixlAgentOptions): void {
-  const refuse = (option: string, takes: string, value: unknown) =>
-    errorOf("ERR_OPTION_INVALID", `NixlAgent: ${option} must be ${takes}, it is ${String(value)}`, { facts: { option, value } });
-  if (typeof options?.name !== "string" || options.name === "") throw refuse("name", "a text that is not empty", options?.name);
+  if (typeof options?.name !== "string" || options.name === "") throw optionInvalid("name", "a text that is not empty", options?.name);
   const plugins = Object.entries(options.plugins ?? {});
-  if (plugins.length === 0) throw refuse("plugins", "an object with at least one plugin's name", options.plugins);
+  if (plugins.length === 0) throw optionInvalid("plugins", "an object with at least one plugin's name", options.plugins);
   for (const [name, parameters] of plugins) {
     const texts = typeof parameters === "object" && Object.values(parameters).every((value) => typeof value === "string");
-    if (!texts) throw refuse(`plugins.${name}`, "an object of texts", parameters);
+    if (!texts) throw optionInvalid(`plugins.${name}`, "an object of texts", parameters);
   }
   const { listenPort, closeTimeoutMs } = options;
-  if (listenPort !== undefined && !(Number.isInteger(listenPort) && listenPort > 0 && listenPort < 65_536)) {
-    throw refuse("listenPort", "a port from 1 to 65535", listenPort);
-  }
+  if (listenPort !== undefined) requireInteger("listenPort", listenPort, { min: 1, max: 65_535 });
   if (closeTimeoutMs !== undefined && !(closeTimeoutMs >= 0 && closeTimeoutMs < 2 ** 31)) {
-    throw refuse("closeTimeoutMs", "a number of milliseconds", closeTimeoutMs);
+    throw optionInvalid("closeTimeoutMs", "a number of milliseconds", closeTimeoutMs);
   }
 }
