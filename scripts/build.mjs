@@ -37,16 +37,11 @@ async function buildAddon() {
   place(library, join(root, "lib", addonName(thisPlatform())));
 }
 
-/** The addon that test files load: its reads can be planned to fail, and arithmetic is checked. */
-export async function buildTestAddon() {
-  place(await compileAddon(["--features", "faults"]), join(root, ".cache/test-addon.node"));
-}
-
 /**
  * Compiles the crate mx-node. The messages tell where the library lies, whatever target folder or
  * triple the user's cargo configuration sets.
  */
-async function compileAddon(flags, env = {}) {
+export async function compileAddon(flags, env = {}) {
   let messages = "";
   const args = ["build", "--locked", "-p", "mx-node", "--message-format=json-render-diagnostics", ...flags];
   await must("cargo", args, { cwd: join(root, "native"), env, quiet: true, tee: (chunk) => (messages += chunk) });
@@ -61,7 +56,7 @@ async function compileAddon(flags, env = {}) {
 }
 
 /** A process that has the old one loaded keeps it: the new file takes over the name only. */
-function place(library, addon) {
+export function place(library, addon) {
   if (existsSync(addon) && readFileSync(addon).equals(readFileSync(library))) return;
   mkdirSync(dirname(addon), { recursive: true });
   const partial = `${addon}.${process.pid}`;

@@ -3,7 +3,7 @@
 // skipped test counts as failed.
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { build, buildTestAddon } from "./build.mjs";
+import { build } from "./build.mjs";
 import { fetchNixl } from "./nixl.mjs";
 import { bin, isMain, main, root, run, Stop } from "./process.mjs";
 
@@ -12,7 +12,6 @@ const cache = join(root, ".cache");
 
 export async function test() {
   await build();
-  await buildTestAddon();
   bringNixl();
   const results = { rust: await cargo(), loom: await loom(), typescript: await vitest() };
   const sum = (key) => Object.values(results).reduce((total, counts) => total + counts[key], 0);
