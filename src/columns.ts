@@ -9,7 +9,7 @@ export function entryOf<T>(column: ArrayLike<T>, row: number): T {
 }
 
 /** The same of a map whose keys are known. */
-export function valueOf<Key, T>(map: ReadonlyMap<Key, T>, key: Key): T {
+export function valueIn<Key, T>(map: ReadonlyMap<Key, T>, key: Key): T {
   const value = map.get(key);
   if (value === undefined) throw new RangeError(`a map of ${map.size} entries has none for ${String(key)}`);
   return value;

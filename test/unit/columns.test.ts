@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { entryOf, valueOf } from "../../src/columns.js";
+import { entryOf, valueIn } from "../../src/columns.js";
 
 it("gives entries of a column, and throws outside of it", () => {
   const column = Float64Array.of(0, 7);
@@ -10,6 +10,6 @@ it("gives entries of a column, and throws outside of it", () => {
 
 it("gives values of a map, 0 among them, and throws for a key that it lacks", () => {
   const map = new Map([["one", 0]]);
-  expect(valueOf(map, "one")).toBe(0);
-  expect(() => valueOf(map, "two")).toThrow(new RangeError("a map of 1 entries has none for two"));
+  expect(valueIn(map, "one")).toBe(0);
+  expect(() => valueIn(map, "two")).toThrow(new RangeError("a map of 1 entries has none for two"));
 });

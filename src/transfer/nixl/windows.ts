@@ -1,6 +1,6 @@
 import { setImmediate } from "node:timers/promises";
 import type { VmmArena } from "../../arena/arena.js";
-import { valueOf } from "../../columns.js";
+import { valueIn } from "../../columns.js";
 import { errorOf, hasCode, type ModelExpressError } from "../../errors.js";
 import type { NativeFile, TransferPieces } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
@@ -144,7 +144,7 @@ class Windows extends ConductedBatch<WindowsSummary> {
   async #move(window: Window, whole: Registration | undefined): Promise<void> {
     const source = await this.#admitted(window.file);
     if (source !== undefined) await this.#read(window, source.registration, whole);
-    const left = valueOf(this.#left, window.file) - 1;
+    const left = valueIn(this.#left, window.file) - 1;
     this.#left.set(window.file, left);
     if (left === 0) await this.#closeFile(window.file);
   }
@@ -233,7 +233,7 @@ class Windows extends ConductedBatch<WindowsSummary> {
    */
   #openNext(file: number): void {
     const next = this.#nextFile.get(file);
-    if (next !== undefined && valueOf(this.#left, next) > 0) this.#file(next).catch(() => {});
+    if (next !== undefined && valueIn(this.#left, next) > 0) this.#file(next).catch(() => {});
   }
 
   /**
