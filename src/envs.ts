@@ -112,7 +112,7 @@ export const envTable = Object.freeze({
     unit: "0 or 1",
     takes: "0 or 1",
     meaning:
-      "1: `arena.register()` makes one region of a device's used range, allocations and holes, where the driver proves it legal, and the options `spanAllocations` and `spanHoles` are not given. For UCX set `UCX_TLS=^cuda_ipc` and `UCX_CUDA_COPY_REG_WHOLE_ALLOC=off` too.",
+      "1: `arena.register()` makes one region of all allocations of a device and the holes between, where the driver proves it legal, and the options `spanAllocations` and `spanHoles` are not given. For UCX set `UCX_TLS=^cuda_ipc` and `UCX_CUDA_COPY_REG_WHOLE_ALLOC=off` too.",
     parse: (text) => (text === "0" ? false : text === "1" ? true : undefined),
   }),
   MX_NIXL_LIBRARY: row<string | undefined>({

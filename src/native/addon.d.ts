@@ -50,6 +50,17 @@ export declare class NativePin {
   release(): void;
 }
 
+/** What is alive in an arena at one moment. */
+export interface NativeLiving {
+  /** `[address, bytes, ...]`, in the order of addresses. */
+  readonly allocations: BigUint64Array;
+  /**
+   * Between them: nothing for ever; perhaps memory that is allocated or given back just now;
+   * perhaps memory that was freed and is still pinned or seen.
+   */
+  readonly holes: "empty" | "moving" | "held";
+}
+
 /** The arena's hot path and its life cycle. */
 export declare class NativeArena {
   private constructor();
@@ -101,8 +112,8 @@ export declare class NativeArena {
    * ERR_ARENA_CLOSED.
    */
   pin(address: Address, length: number): NativePin;
-  /** `[address, bytes, ...]` of what is alive, in the order of addresses. */
-  live(): BigUint64Array;
+  /** What is alive now, and what lies between. */
+  living(): NativeLiving;
   /**
    * Native backends only, on a native thread: rejects where the mapped range, in whole pages,
    * cannot be given to a network card as one region; any of the host can. ERR_CUDA_REGION.

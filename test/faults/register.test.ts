@@ -122,6 +122,15 @@ describeNixl("arena.register on CUDA", (nixl) => {
     ["holes between several, refused", "", ["UCX", 4, [0, 2], true], 2, "runs", /2 runs/, [true]],
     ["holes taken in, proven", "dmabuf=holes", ["GDS_MT", 5, [0, 2], true, true], 1, "one-region", /holes included$/, [true]],
     [
+      "holes taken in, once their memory is unmapped",
+      "dmabuf=holes;cuMemUnmap#1-2=block:200",
+      ["GDS_MT", 5, [1, 3], true, true],
+      1,
+      "one-region",
+      /holes included$/,
+      [true],
+    ],
+    [
       "holes taken in, refused",
       "dmabuf=any",
       ["GDS_MT", 4, [2], true, true],
@@ -137,7 +146,9 @@ describeNixl("arena.register on CUDA", (nixl) => {
     expect(code, stderr).toBe(0);
     const told = JSON.parse(stdout) as Layout;
     const [, allocations, freed] = scenario;
-    const byteLength = (allocations - (plan === "dmabuf=holes" ? 0 : freed.length)) * one;
+    const alive = Array.from({ length: allocations }, (_, at) => at).filter((at) => !freed.includes(at));
+    const taken = plan.includes("dmabuf=holes") ? Math.max(...alive) - Math.min(...alive) + 1 : alive.length;
+    const byteLength = taken * one;
     expect(told).toEqual({ regions, layout: wanted, reason: expect.stringMatching(reason), byteLength, inside: true, grown: false });
     const { calls, open, killed, loaded } = readLedger(ledger);
     expect(loaded.some((file) => file.includes("libcuda.so.1"))).toBe(true);

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { VmmArena } from "../../src/arena/arena.js";
+import type { NativeLiving } from "../../src/native/addon.js";
 import { cutRegions } from "../../src/transfer/nixl/arena-regions.js";
 import { Coverage } from "../../src/transfer/nixl/coverage.js";
 import { testSeed } from "../support/seed.js";
@@ -8,14 +9,15 @@ import { testSeed } from "../support/seed.js";
 /** An arena as far as cutting looks at it. `prove` throws what the driver would answer. */
 function arena(memory: "host" | "device", prove?: (address: bigint, bytes: number) => void): VmmArena {
   const native = { proveOneRegion: async (address: bigint, bytes: number) => prove?.(address, bytes) };
-  return { memory, nativeMemory: prove !== undefined, native, base: 0n, usedBytes: 30 } as unknown as VmmArena;
+  return { memory, nativeMemory: prove !== undefined, native } as unknown as VmmArena;
 }
 
 const failure = (code: string) => new Error(JSON.stringify({ code, message: `${code} of the driver`, facts: {} }));
 const live = BigUint64Array.of(0n, 10n, 10n, 5n, 20n, 1n);
 
-async function cut(of: VmmArena, allocations: boolean, ranges = live, holes = false) {
-  const { address, length, layout, reason } = await cutRegions(of, ranges, { allocations, holes }, "UCX");
+async function cut(of: VmmArena, allocations: boolean, ranges = live, spansHoles = false, holes: NativeLiving["holes"] = "empty") {
+  const spans = { allocations, holes: spansHoles };
+  const { address, length, layout, reason } = await cutRegions(of, { allocations: ranges, holes }, spans, "UCX");
   return { regions: [...address].map((begin, row) => [begin, length[row]]), layout, reason };
 }
 
@@ -71,14 +73,14 @@ describe("cutRegions", () => {
     expect(refused.reason).toContain("ERR_CUDA_REGION of the driver");
   });
 
-  it("takes in the holes of a device's used range where they may be and the driver agrees", async () => {
+  it("takes in the holes between a device's allocations where they may be and the driver agrees", async () => {
     const asked: unknown[] = [];
     const agrees = arena("device", (address, bytes) => asked.push([address, bytes]));
     const whole = await cut(agrees, true, live, true);
-    expect(whole).toEqual({ regions: [[0n, 30]], layout: "one-region", reason: expect.stringContaining("holes included") });
-    expect(asked).toEqual([[0n, 30]]);
+    expect(whole).toEqual({ regions: [[0n, 21]], layout: "one-region", reason: expect.stringContaining("holes included") });
+    expect(asked).toEqual([[0n, 21]]);
     const onlySideBySide = arena("device", (_, bytes) => {
-      if (bytes === 30) throw failure("ERR_CUDA_REGION");
+      if (bytes === 21) throw failure("ERR_CUDA_REGION");
     });
     const runs = [
       [0n, 15],
@@ -92,6 +94,21 @@ describe("cutRegions", () => {
     expect(await cut(arena("host"), true, live, true)).toMatchObject({ regions: runs, layout: "runs" });
     // Without holes it is as ever.
     expect((await cut(agrees, true, live.subarray(0, 4), true)).reason).toBe("the driver exports the allocations of a run as one dma-buf");
+  });
+
+  it.each([
+    ["moving", /^the holes are left out: memory in them is still being allocated or given back; /],
+    ["held", /^the holes are left out: memory in them was freed, and is still pinned; /],
+  ] as const)("leaves out holes with memory that is %s", async (holes, why) => {
+    const asked: unknown[] = [];
+    const agrees = arena("device", (address, bytes) => asked.push([address, bytes]));
+    const { layout, reason } = await cut(agrees, true, live, true, holes);
+    expect(layout).toBe("runs");
+    expect(reason).toMatch(why);
+    expect(asked).toEqual([
+      [0n, 15],
+      [20n, 1],
+    ]);
   });
 
   it("asks no backend that is not native", async () => {

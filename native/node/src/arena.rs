@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mx_core::arena::{Allocation, Arena, GIVING_BACK, RELEASES};
+use mx_core::arena::{Allocation, Arena, GIVING_BACK, Holes, Living, RELEASES};
 use mx_core::error::{Error, Result as CoreResult};
 use mx_core::vmm::{MemoryKind, huge_page_bytes};
 use napi::bindgen_prelude::{BigUint64Array, Either, Object, PromiseRaw, ToNapiValue, Unknown};
@@ -28,6 +28,17 @@ use address::size;
 use frame::Frame;
 use native_backend::free_bytes;
 use views::{Moved, Views};
+
+/// What is alive in an arena at one moment.
+#[napi(object, object_from_js = false)]
+pub struct NativeLiving {
+    /// `[address, bytes, ...]`, in the order of addresses.
+    pub allocations: BigUint64Array,
+    /// Between them: nothing for ever; perhaps memory that is allocated or given back just now;
+    /// perhaps memory that was freed and is still pinned or seen.
+    #[napi(ts_type = "'empty' | 'moving' | 'held'")]
+    pub holes: &'static str,
+}
 
 /// The arena's hot path and its life cycle.
 #[napi]
@@ -244,12 +255,17 @@ impl NativeArena {
         self.arena.pin(address.0 as usize, size(length)?).map(NativePin::new).map_err(thrown)
     }
 
-    /// `[address, bytes, ...]` of what is alive, in the order of addresses.
+    /// What is alive now, and what lies between.
     #[napi]
-    pub fn live(&self) -> BigUint64Array {
-        BigUint64Array::new(
-            self.arena.live().into_iter().flat_map(|allocation| [allocation.address as u64, allocation.bytes as u64]).collect(),
-        )
+    pub fn living(&self) -> NativeLiving {
+        let Living { allocations, holes } = self.arena.living();
+        let columns = allocations.iter().flat_map(|Allocation { address, bytes, .. }| [*address as u64, *bytes as u64]).collect();
+        let holes = match holes {
+            Holes::Empty => "empty",
+            Holes::Moving => "moving",
+            Holes::Held => "held",
+        };
+        NativeLiving { allocations: BigUint64Array::new(columns), holes }
     }
 
     /// Native backends only, on a native thread: rejects where the mapped range, in whole pages,

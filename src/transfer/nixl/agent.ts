@@ -17,6 +17,7 @@ import type { AgentHandle } from "./agent-handle.js";
 import { loadNixl, type NixlApi, type NixlApiOptions } from "./api.js";
 import { cutRegions } from "./arena-regions.js";
 import type { Pieces } from "./descriptors.js";
+import { livingAtRest, livingOf } from "./living.js";
 import { pluginTraits, withThreads } from "./plugins.js";
 import { Registration } from "./registration.js";
 import { type NixlTransferOptions, Transfer } from "./transfer.js";
@@ -51,10 +52,11 @@ export interface RegisterOptions {
    */
   readonly spanAllocations?: boolean;
   /**
-   * On a device: whether one region may take in all of the arena's used range, the holes that freed
-   * allocations left included, where the driver can export that as one dma-buf. It asks what
-   * `spanAllocations` asks. Default: with MX_ARENA_SINGLE_MR. The host's holes have no memory, and
-   * are left out.
+   * On a device: whether one region may go from the first allocation alive to the last, the holes
+   * that freed ones left included, where the driver can export that as one dma-buf. Memory that is
+   * being allocated or given back is waited for, at most 10 seconds; holes with memory that was
+   * freed and is still used are left out. It asks what `spanAllocations` asks. Default: with
+   * MX_ARENA_SINGLE_MR. The host's holes have no memory, and are left out.
    */
   readonly spanHoles?: boolean;
 }
@@ -194,15 +196,16 @@ export class NixlAgent implements AgentHandle {
     const plugin = entryOf(this.plugins, row);
     const memory = memoryOf(arena);
     if (arena.closed) throw errorOf("ERR_ARENA_CLOSED", "the arena to register is closed");
-    const pins = callNative(() => arena.native.live());
-    if (pins.length === 0)
-      throw errorOf("ERR_NIXL_REGISTER", "the arena has no allocation that could be registered", { facts: { plugin, length: 0 } });
     const single = readEnv("MX_ARENA_SINGLE_MR");
     const spans = {
       allocations: options.spanAllocations ?? (single || pluginTraits(plugin).spansAllocations),
       holes: options.spanHoles ?? single,
     };
-    const regions = await cutRegions(arena, pins, spans, plugin);
+    const living = spans.holes && arena.memory === "device" ? await livingAtRest(arena) : livingOf(arena);
+    const pins = living.allocations;
+    if (pins.length === 0)
+      throw errorOf("ERR_NIXL_REGISTER", "the arena has no allocation that could be registered", { facts: { plugin, length: 0 } });
+    const regions = await cutRegions(arena, living, spans, plugin);
     const full: Pieces = { ...memory, address: regions.address, length: regions.length };
     const number = await awaitNative(() => this.native.register(row, full, arena.native, pins, null));
     return new Registration(this, number, full, plugin, undefined, regions);

@@ -1,6 +1,7 @@
 import type { VmmArena } from "../../arena/arena.js";
 import { entryOf } from "../../columns.js";
 import { hasCode } from "../../errors.js";
+import type { NativeLiving } from "../../native/addon.js";
 import { awaitNative } from "../../native/failure.js";
 import { regionsOf } from "./descriptors.js";
 
@@ -39,17 +40,25 @@ interface Range {
   readonly bytes: bigint;
 }
 
+/** Why holes that are not empty cannot be part of a region. */
+const whyFull: Record<NativeLiving["holes"], string | undefined> = {
+  empty: undefined,
+  moving: "memory in them is still being allocated or given back",
+  held: "memory in them was freed, and is still pinned",
+};
+
 /**
  * Cuts what is alive in an arena into as few regions as are legal. On the host a run of allocations
  * is one region. On a device each allocation is a physical handle of its own: a run of one is legal
- * everywhere; a run of several, or all of the used range with its holes, is one region only where
- * `spans` says so, and where the driver proves it by exporting it as one dma-buf. Holes are never
- * filled again: addresses are given out once.
- * @param live `[address, bytes, ...]`, ascending, at least one
+ * everywhere; a run of several, or all from the first allocation to the last with the holes
+ * between, is one region only where `spans` says so, and where the driver proves it by exporting it
+ * as one dma-buf. Holes must be empty for that: nothing may be unmapped under a registration.
+ * @param living at least one allocation
  * @param spans what whoever reads the memory can take as one region
  * @throws ERR_CUDA_NO_CONTEXT, ERR_TRANSFER_NO_THREAD: the driver could not be asked
  */
-export async function cutRegions(arena: VmmArena, live: BigUint64Array, spans: Spans, plugin: string): Promise<ArenaRegions> {
+export async function cutRegions(arena: VmmArena, living: NativeLiving, spans: Spans, plugin: string): Promise<ArenaRegions> {
+  const live = living.allocations;
   const runs = runsOf(live);
   const holes = runs.length === 1 ? [] : [`${runs.length} runs, for freed allocations left holes`];
   if (arena.memory === "host") {
@@ -58,11 +67,11 @@ export async function cutRegions(arena: VmmArena, live: BigUint64Array, spans: S
   }
   const reasons = new Set<string>();
   if (spans.holes && runs.length > 1) {
-    const used = { begin: arena.base, bytes: BigInt(arena.usedBytes) };
-    const refusal = await whyCut(arena, used, spans.allocations, plugin);
+    const all = { begin: 0, end: live.length };
+    const refusal = whyFull[living.holes] ?? (await whyCut(arena, rangeOf(live, all), spans.allocations, plugin));
     if (refusal === undefined) {
-      const whole = { address: BigUint64Array.of(used.begin), length: Float64Array.of(Number(used.bytes)) };
-      return { ...whole, layout: "one-region", reason: "the driver exports all of the used range as one dma-buf, holes included" };
+      const whole = regionsOf(BigUint64Array.from(wholeOf(live, all)), false);
+      return { ...whole, layout: "one-region", reason: "the driver exports all allocations as one dma-buf, holes included" };
     }
     reasons.add(`the holes are left out: ${refusal}`);
   }

@@ -8,6 +8,7 @@
 mod active;
 mod giving_back;
 mod in_flight;
+mod living;
 mod pin;
 mod records;
 mod refusal;
@@ -30,6 +31,7 @@ use std::time::Duration;
 pub use active::{Activation, ActiveArena};
 pub use giving_back::{Closing, RELEASES, Taken};
 pub use in_flight::{GIVING_BACK, Underway};
+pub use living::{Holes, Living};
 pub use pin::Pin;
 pub use records::Allocation;
 pub use view::View;
@@ -310,11 +312,6 @@ impl Arena {
     /// The device whose memory it is, where a native backend of CUDA's gave it.
     pub fn cuda_device(&self) -> Option<&CudaDevice> {
         self.backend.as_ref().and_then(|backend| backend.cuda_device())
-    }
-
-    /// What is alive, in the order of addresses.
-    pub fn live(&self) -> Vec<Allocation> {
-        self.lock().records.live().collect()
     }
 
     /// The live allocation around `[address, address + length)`.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
-use super::{Arena, Stats};
+use super::{Arena, Holes, Stats};
 use crate::error::{Error, Result};
 use crate::vmm::{HostBackend, MemoryKind, VmmBackend};
 
@@ -265,7 +265,7 @@ fn a_free_of_what_is_pinned_or_seen_waits_for_the_last_of_both() {
     assert!(!arena.free_when_unheld(address).unwrap());
     assert!(!arena.free(address).unwrap());
     assert_eq!(code(arena.pin(address, 1)), "ERR_ARENA_ADDRESS");
-    assert!(arena.live().is_empty());
+    assert!(arena.living().allocations.is_empty());
     assert_eq!((arena.stats().mapped_bytes, arena.stats().pins), (4096, 2));
     drop(holds.0);
     assert_eq!(code(arena.close()), "ERR_ARENA_BUSY");
@@ -480,4 +480,35 @@ fn what_a_close_took_out_counts_no_more_though_its_memory_is_still_there() {
     assert_eq!(backend.mapped(), [(address, 4096)]);
     assert!(closing.finish().is_empty());
     assert!(backend.mapped().is_empty() && backend.released());
+}
+
+#[test]
+fn holes_are_empty_once_nothing_is_on_its_way_or_held() {
+    let arena = Arc::new(Arena::external(BASE, 8 * 4096, 4096, MemoryKind::Host).unwrap());
+    let allocated = || {
+        let claim = arena.claim(1).unwrap();
+        let address = claim.address;
+        arena.commit(claim, 0);
+        address
+    };
+    let [first, freed, last] = [(); 3].map(|()| allocated());
+    let now = || {
+        let living = arena.living();
+        (living.allocations.iter().map(|allocation| allocation.address).collect::<Vec<_>>(), living.holes)
+    };
+    assert_eq!(now(), (vec![first, freed, last], Holes::Empty));
+    let taken = Arena::take(&*arena, freed).unwrap().unwrap();
+    assert_eq!(now(), (vec![first, last], Holes::Moving));
+    taken.into_allocation().unwrap();
+    assert_eq!(now(), (vec![first, last], Holes::Empty));
+    let claim = arena.claim(1).unwrap();
+    let later = allocated();
+    assert_eq!(now(), (vec![first, last, later], Holes::Moving));
+    arena.abandon(claim);
+    assert_eq!(now(), (vec![first, last, later], Holes::Empty));
+    let pin = arena.pin(last, 1).unwrap();
+    assert!(arena.free_when_unheld(last).unwrap());
+    assert_eq!(now(), (vec![first, later], Holes::Held));
+    drop(pin);
+    assert_eq!(now(), (vec![first, later], Holes::Empty));
 }
