@@ -123,7 +123,7 @@ describeNixl("arena.register on CUDA", (nixl) => {
     ["holes taken in, proven", "dmabuf=holes", ["GDS_MT", 5, [0, 2], true, true], 1, "one-region", /holes included$/, [true]],
     [
       "holes taken in, once their memory is unmapped",
-      "dmabuf=holes;cuMemUnmap#1-2=block:200",
+      "dmabuf=holes;cuMemUnmap#1-2=block:200;nixl_capi_deregister_mem#1=block:400",
       ["GDS_MT", 5, [1, 3], true, true],
       1,
       "one-region",
